@@ -9,10 +9,8 @@ from albert_tf.serving.signatures import (
     same_batch_size,
     two_part_rows,
 )
-from albert_tf.tasks.multiple_choice import BLANK
+from albert_tf.tasks.multiple_choice import BLANK, without_empty
 from albert_tf.tasks.task import Task
-
-ABSENT = 1e4  # subtracted from the logits of empty choices
 
 
 def with_choice(question: tf.Tensor, choice: tf.Tensor) -> tf.Tensor:
@@ -64,24 +62,21 @@ def choice_rows(
 
 
 def likeliest(outputs: Tensors, choices: tf.Tensor) -> Tensors:
-    """Return the most probable nonempty choice from choices [B, C].
+    """Return the most probable choice from choices [B, C].
+
+    For an example without choices, the result is choice 0, the empty text.
 
     Returns:
       `choice` int32 [B], the choice's number, counted from 0; `text` [B];
       `probabilities` [B, C].
     """
-    shape = tf.shape(choices)
-    logits = tf.reshape(outputs["logits"], shape)
-    # For an example without choices, the result is choice 0, the empty text.
-    logits = tf.where(choices == "", logits - ABSENT, logits)
-    logits = tf.pad(logits, [[0, 0], [0, tf.maximum(1 - shape[1], 0)]])
+    logits = tf.reshape(outputs["logits"], tf.shape(choices))
+    logits = without_empty(logits, choices == "")
     best = tf.argmax(logits, axis=1, output_type=tf.int32)
-    none = tf.fill([shape[0], tf.maximum(1 - shape[1], 0)], "")
-    known = tf.concat([choices, none], axis=1)
     return {
         "choice": best,
-        "text": tf.gather(known, best, batch_dims=1),
-        "probabilities": tf.nn.softmax(logits)[:, : shape[1]],
+        "text": tf.gather(choices, best, batch_dims=1),
+        "probabilities": tf.nn.softmax(logits),
     }
 
 
@@ -94,6 +89,10 @@ def choice_signature(encoder: Encoder, compute, task: Task) -> Signature:
         request = same_batch_size(
             context=context, question=question, choices=choices
         )
+        rule = "`choices` must have at least one choice for each question"
+        check = tf.debugging.assert_positive(tf.shape(choices)[1], rule)
+        with tf.control_dependencies([check]):
+            request = [tf.identity(values) for values in request]
         inputs = choice_rows(encoder, task, *request)
         outputs = encoder.run(compute, inputs, one_each=False)
         return likeliest(outputs, request[-1])

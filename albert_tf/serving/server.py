@@ -91,7 +91,10 @@ def of_examples(encoder: Encoder, signature: Signature) -> Signature:
         parsed = tf.io.parse_example(examples, features)
         request = [parsed[spec.name] for spec in signature.inputs]
         if isinstance(request[-1], tf.RaggedTensor):
-            request[-1] = request[-1].to_tensor("")
+            dense = request[-1].to_tensor("")
+            rows, width = tf.unstack(tf.shape(dense))
+            none = tf.fill([rows, tf.maximum(1 - width, 0)], "")
+            request[-1] = tf.concat([dense, none], axis=1)
         return signature.call(*request)
 
     return Signature(encoder.strings("examples"), call)

@@ -29,7 +29,7 @@ TEXTS: dict[str, Any] = {
     "text_pair": "Its gate was open.",
     "question": "Where is the garden?",
     "context": GARDEN,
-    "choices": ["behind the old house", "by the sea"],
+    "choices": ["behind the old house", "by the sea", ""],
 }
 MASKED = "The small [MASK] lies behind the old house."
 

@@ -15,7 +15,7 @@ from albert_tf.base.errors import InputError, require
 from albert_tf.data.file_kinds import JSONL
 from albert_tf.data.row_files import Row
 from albert_tf.tasks.features import Features
-from albert_tf.tasks.numerics import IMPOSSIBLE
+from albert_tf.tasks.numerics import IMPOSSIBLE, Array, library
 from albert_tf.tasks.predictions import (
     Prediction,
     sibling,
@@ -41,6 +41,15 @@ from albert_tf.text.packing import checked_texts, two_part_row
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 MOST_CHOICES = 1000  # each choice is a row for the model
 BLANK = "_"  # the blank for the choice in RACE questions
+EMPTY = -1e4  # the logit of an empty choice, whose probability is thus 0
+
+
+def without_empty(logits: Array, is_empty: Array) -> Array:
+    """Return logits [N, C] in which empty choices have the logit `EMPTY`.
+
+    If all choices are empty, they are equally likely.
+    """
+    return library(logits).where(is_empty, np.float32(EMPTY), logits)
 
 
 def with_choice(question: str, choice: str) -> str:
@@ -152,7 +161,12 @@ def read_table(
 ) -> Iterator[Choices]:
     """Yield the examples in a table."""
     for number, row in enumerate(read_rows(path, layout.columns)):
-        yield row_example(layout, part, row, number)
+        example = row_example(layout, part, row, number)
+        label = example.label
+        rule = f"{row.label_where}: the label must not name an empty choice."
+        legal = label is None or example.choices[label]
+        require(legal, rule, label=label, choices=brief([*example.choices]))
+        yield example
 
 
 # One RACE question per row, as on the Hugging Face Hub.
@@ -336,6 +350,10 @@ class MultipleChoice(Task):
         logits = outputs["logits"].reshape(len(examples), -1)  # [N, C]
         counts = np.array([len(example.choices) for example in examples])
         present = np.arange(logits.shape[1]) < counts[:, None]
+        is_empty = np.zeros(logits.shape, bool)
+        for row, example in zip(is_empty, examples, strict=True):
+            row[: len(example.choices)] = [not x for x in example.choices]
+        logits = without_empty(logits, is_empty)
         shares = self.probabilities(np.where(present, logits, IMPOSSIBLE))
         return [Prediction(int(row.argmax()), row) for row in shares]
 

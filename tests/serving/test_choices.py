@@ -7,6 +7,7 @@ import tensorflow as tf
 from exporting import close, model_dir, server_of, strings
 from tiny_records import serialized
 
+from albert_tf.library.models import MultipleChoice
 from albert_tf.serving.classifiers import choice_rows, likeliest
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task_config import TaskConfig
@@ -53,7 +54,7 @@ def test_examples_have_any_number_of_choices(folder):
     assert inputs["input_ids"].shape[0] == 3
     assert inputs["input_ids"].shape[1] < 24
     none = server.call("tf_example", tf.constant(examples[3:]))
-    assert none["probabilities"].shape == [1, 0]
+    assert none["probabilities"].shape == [1, 1]
     assert none["choice"].numpy() == [0] and none["text"].numpy() == [b""]
     # The only choice is chosen, whatever its logit.
     one = likeliest({"logits": tf.constant([[-5.0]])}, tf.constant([["x"]]))
@@ -64,6 +65,33 @@ def test_examples_have_any_number_of_choices(folder):
         "choose", *map(strings, (CONTEXTS[:2], QUESTIONS[:2])), table
     )
     close(two["probabilities"][0], found["probabilities"][0])
+
+
+def test_empty_choices_have_the_probability_that_is_served(folder):
+    """Python and the SavedModel agree on empty choices.
+
+    Their probability is 0; if all choices are empty, they are equally likely.
+    """
+    server, model = server_of(folder), MultipleChoice.load(folder)
+    for choices in (("a", ""), ("", "a teacher"), ("", "")):
+        query = dict(context="music", question="what", choices=choices)
+        (found,) = model.predictor()([query])
+        asked = strings(["music"]), strings(["what"]), tf.constant([choices])
+        wanted = server.call("choose", *asked)
+        close(found["probabilities"], wanted["probabilities"][0])
+        assert found["choice"] == wanted["choice"][0]
+        assert found["text"] == choices[found["choice"]]
+        shares = [float(bool(choice)) for choice in choices]
+        assert found["probabilities"] == (shares if any(shares) else [0.5, 0.5])
+
+
+def test_a_request_has_at_least_one_choice(folder):
+    """A request whose questions have no choices raises an error."""
+    one, none = strings(["a"]), tf.zeros([1, 0], tf.string)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="at least one choice"
+    ):
+        server_of(folder).call("choose", one, one, none)
 
 
 @pytest.mark.slow

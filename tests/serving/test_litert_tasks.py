@@ -151,13 +151,15 @@ def test_shorter_files_answer_as_the_savedmodel(pretrained_dir, tmp_path):
 def test_choices_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
     """Probabilities and the chosen text equal the SavedModel's.
 
-    Choices fill blanks, and long texts are truncated.
+    Choices fill blanks, long texts are truncated, and the probability of an
+    empty choice is 0.
     """
     config = TaskConfig(max_seq_length=24, max_qa_length=8)
     task = find("race").updated(**vars(config))
     server, runner = exported(tmp_path, pretrained_dir, task)
     questions = ("he _ the letter _", "who walked", "")
-    choices = ("writes", "a long walk over the bridge and the river", "a")
+    long = "a long walk over the bridge and the river"
+    choices = ("writes", "", long, "a")
     table = tf.constant([choices] * 3)
     asked = strings(CONTEXTS), strings(questions), table
     wanted = server.call("choose", *asked)
@@ -168,6 +170,7 @@ def test_choices_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
         found = runner.answer(query, 5)
         close(found["probabilities"], wanted["probabilities"][i])
         assert found["choice"] == wanted["choice"][i]
+        assert found["probabilities"][1] == 0
         assert found["text"] == choices[found["choice"]]
     with pytest.raises(InputError, match="choices"):
         runner.answer(query | {"choices": []}, 5)

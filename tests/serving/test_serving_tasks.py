@@ -178,6 +178,8 @@ def test_choices_equal_the_task_in_python(pretrained_dir, tmp_path):
         tf.constant(choices),
     )
     close(found["probabilities"], wanted)
+    empty = model.predict(CONTEXTS[:3], questions, choices, verbose=0)
+    close(empty, wanted)
     best = wanted.argmax(axis=1)
     np.testing.assert_array_equal(found["choice"], best)
     texts = [row[i] for row, i in zip(choices, best, strict=True)]

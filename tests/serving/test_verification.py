@@ -300,15 +300,17 @@ def test_random_inputs_have_the_shapes_of_a_file(ids, masks, shape, places):
 def test_each_signature_of_its_own_gets_a_request():
     """The first request is for the default signature, and others for heads.
 
-    Without a tokenizer, the only request is for `ids`.
+    One of the choices is empty. Without a tokenizer, the only request is for
+    `ids`.
     """
     found = verification.requests(served([[None, None]] * 3))
     assert list(found) == ["text", "fill_mask", "choose"]
     assert found["text"]["text"].tolist() == [verification.GARDEN]
     assert found["fill_mask"]["text"].tolist() == [verification.MASKED]
-    assert found["choose"]["choices"].shape == (1, 2)
+    assert found["choose"]["choices"].shape == (1, 3)
+    assert "" in found["choose"]["choices"]
     found = verification.requests(served([[None, None]] * 3, rows=3))
-    assert found["choose"]["choices"].shape == (3, 2)
+    assert found["choose"]["choices"].shape == (3, 3)
     found = verification.requests(served([[2, 4]] * 3, takes_text=False))
     assert {k: list(x) for k, x in found.items()} == {"ids": list(INPUTS)}
 

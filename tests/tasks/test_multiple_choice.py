@@ -124,6 +124,21 @@ def test_files(tmp_path):
     assert errors[1:] == ["b\tis it\tfine\tbad"]
 
 
+def test_an_empty_choice_has_probability_0():
+    """An empty choice has probability 0, whatever its logit.
+
+    If all choices are empty, they are equally likely.
+    """
+    empty = [("", "bad"), ("fine", "", "so so"), ("", "")]
+    examples = [Choices("", "c", "q", choices, None) for choices in empty]
+    logits = np.array([[9, 1, 1], [1, 9, 2], [9, 1, 1]], np.float32)
+    found = make_task().predictions(examples, {"logits": logits}, None)
+    assert found[0].probabilities.tolist() == [0, 1, 0]
+    assert found[1].probabilities[1] == 0 and found[1].label == 2
+    assert found[2].probabilities.tolist() == [0.5, 0.5, 0]
+    assert found[2].label == 0
+
+
 ARTICLE = {
     "id": "high1.txt",
     "article": "A film.",
@@ -264,3 +279,21 @@ def test_own_files(tmp_path):
         bad = table.replace("\t0\n", f"\t{label}\n")
         with pytest.raises(InputError, match="t.tsv:2: .*label"):
             own(tmp_path, "t.tsv", bad, **columns)
+
+
+def test_a_label_names_no_empty_choice(tmp_path):
+    """A label that names an empty choice is an error; other rows are read.
+
+    A row of a table has empty choices if other rows have more choices.
+    """
+    columns = {
+        "text_column": "s",
+        "text_pair_column": "",
+        "choice_columns": ("a0", "a1", "a2"),
+        "label_column": ("gold",),
+    }
+    table = "s\ta0\ta1\ta2\tgold\nsome text\tx\ty\t\t1\n"
+    (found,) = own(tmp_path, "t.tsv", table, **columns)
+    assert found[3:] == (("x", "y", ""), 1)
+    with pytest.raises(InputError, match="t.tsv:2.*label.*empty.*label=2"):
+        own(tmp_path, "t.tsv", table.replace("\t1\n", "\t2\n"), **columns)
