@@ -9,7 +9,12 @@ import os
 import re
 
 import tensorflow as tf
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import (
+    descriptor_pb2,
+    descriptor_pool,
+    message_factory,
+    text_format,
+)
 from google.protobuf.message import DecodeError
 from tensorflow.core.framework import tensor_pb2
 
@@ -43,6 +48,11 @@ MESSAGES = {
     "PredictionLog": {
         "log_metadata": (1, "LogMetadata"),
         "predict_log": (6, "PredictLog"),
+    },
+    "Int64Value": {"value": (1, "int64")},
+    "BatchingParameters": {
+        "max_batch_size": (1, "Int64Value"),
+        "allowed_batch_sizes": (6, "*int64"),
     },
 }
 
@@ -160,10 +170,43 @@ def is_edited(path: str) -> bool:
     return content != batching(int(rows[1]) if rows else None)
 
 
+def check_batching(path: str, rows: int | None) -> None:
+    """Raise an error unless batching parameters suit a new model.
+
+    Args:
+      path: an operator's file. Only the fields in `MESSAGES` are checked.
+      rows: the new model's batch size, or None if it accepts any size.
+    """
+    content = files.read_text(path, BATCHING)
+    change = "correct or remove the file"
+    try:
+        found = text_format.Parse(
+            content,
+            make_message("BatchingParameters")(),
+            allow_unknown_field=True,
+        )
+    except text_format.ParseError as error:
+        raise InputError(
+            f"{BATCHING} of the earlier export must be a text-format protocol "
+            f"buffer; {change}. Received: {path}: {error}"
+        ) from None
+    sizes = found.max_batch_size.value, [*found.allowed_batch_sizes]
+    require(
+        rows is None or sizes == (rows, [rows]),
+        f"{BATCHING} of the earlier export must allow only the batch size of "
+        f"the new model: `max_batch_size` and `allowed_batch_sizes` must be "
+        f"{rows}; {change}.",
+        batching_params=path,
+        max_batch_size=sizes[0],
+        allowed_batch_sizes=sizes[1],
+    )
+
+
 def write_files(server: ServedModel, folder: str, earlier: str) -> list[str]:
     """Write `FILES` to an export; return the names of copied files.
 
     If an operator changed a file in the earlier export, that file is copied.
+    It must suit the new model.
 
     Args:
       server: the exported server.
@@ -176,10 +219,12 @@ def write_files(server: ServedModel, folder: str, earlier: str) -> list[str]:
     copied = []
     files.make_folder(os.path.dirname(warm_up))
     tfrecord.write(warm_up, warm_up_records(requests(server)))
-    files.write_text(parameters, batching(server.encoder.config.batch_size))
+    rows = server.encoder.config.batch_size
+    files.write_text(parameters, batching(rows))
     if WARM_UP in old and is_foreign(old[WARM_UP], folder):
         copied.append(WARM_UP)
     if BATCHING in old and is_edited(old[BATCHING]):
+        check_batching(old[BATCHING], rows)
         copied.append(BATCHING)
     for name in copied:
         files.copy(old[name], files.join(folder, name))

@@ -164,6 +164,35 @@ def test_a_request_that_fails_stops_the_export(record, reason, write, tmp_path):
         write(tmp_path)
 
 
+SIXTEEN = batching(16).replace("1000", "500")
+
+
+@pytest.mark.parametrize(
+    ("content", "rows", "reason"),
+    [
+        (SIXTEEN, 16, None),
+        (SIXTEEN, None, None),
+        (f"{SIXTEEN}pad_variable_length_inputs: true\n", 16, None),
+        (SIXTEEN, 4, r"must be 4; .*max_batch_size=16, .*sizes=\[16\]"),
+        (f"{SIXTEEN}allowed_batch_sizes: 32\n", 16, r"sizes=\[16, 32\]"),
+        (batching(None).replace("32", "8"), 8, r"must be 8; .*sizes=\[\]"),
+        ("max_batch_size { value: 8", None, "protocol buffer; correct.*pbtxt"),
+        ("# nothing", 8, "max_batch_size=0"),
+    ],
+)
+def test_kept_parameters_suit_the_model(content, rows, reason, write, tmp_path):
+    """Parameters of an operator must allow only the model's batch size.
+
+    They must be a protocol buffer; fields of newer servers are legal.
+    """
+    (tmp_path / BATCHING).write_text(content)
+    if reason is None:
+        assert write(tmp_path, rows) == [BATCHING]
+        return
+    with pytest.raises(InputError, match=f"earlier export must.*{reason}"):
+        write(tmp_path, rows)
+
+
 def test_a_request_is_answered():
     """The signature receives the recorded strings."""
     found = []
