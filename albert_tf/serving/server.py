@@ -30,6 +30,33 @@ from albert_tf.text.packing import INPUTS
 from albert_tf.text.tokenizers import tokenizer_in
 from albert_tf.training import checkpoints
 
+# The meanings of a request's axes, for error messages.
+AXES = ("rows, the `batch_size`", "tokens, the `max_seq_length`")
+
+
+def of_fixed_size(spec: tf.TensorSpec, values: tf.Tensor) -> tf.Tensor:
+    """Assert that part of a request has the fixed dimensions of its spec.
+
+    TensorFlow itself does not check signatures, and operations on other shapes
+    would fail with errors about shapes that the caller does not know.
+    """
+    if not any(spec.shape):
+        return values
+    # TensorFlow must not replace the shape by the constants in the spec.
+    values = tf.compat.v1.placeholder_with_default(
+        values, [None] * spec.shape.rank
+    )
+    shape = tf.shape(values)
+    checks = [
+        tf.debugging.assert_equal(
+            shape[axis], size, f"`{spec.name}` must have {size} {AXES[axis]}"
+        )
+        for axis, size in enumerate(spec.shape)
+        if size
+    ]
+    with tf.control_dependencies(checks):
+        return tf.ensure_shape(values, spec.shape)
+
 
 @dataclasses.dataclass(frozen=True)
 class ServedModel:
@@ -62,10 +89,11 @@ class ServedModel:
         """Return {name: concrete function}, including `serving_default`."""
 
         def graph(name: str):
-            def serve(*request):
-                return self.call(name, *request)
-
             specs = self.signatures[name].inputs
+
+            def serve(*request):
+                return self.call(name, *map(of_fixed_size, specs, request))
+
             return graph_function(serve, specs).get_concrete_function()
 
         made = {name: graph(name) for name in self.signatures}

@@ -173,6 +173,37 @@ def test_shapes_can_be_fixed(pretrained_dir):
     assert found["sequence_output"].shape == [2, 10, 16]
 
 
+@pytest.fixture(scope="module")
+def fixed(pretrained_dir):
+    """Return signatures for batches of 2 texts with 10 tokens."""
+    settings = {"max_seq_length": 10, "fixed_length": True, "batch_size": 2}
+    server = server_of(pretrained_dir, **settings)
+    return concrete(server, "ids", "text", "tf_example")
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "length", "message"),
+    [
+        ("ids", 3, 10, "`input_ids` must have 2 rows, the `batch_size`"),
+        ("ids", 2, 8, "`input_ids` must have 10 tokens, the `max_seq_length`"),
+        ("text", 1, None, "`text` must have 2 rows"),
+        ("text", 3, None, "`text` must have 2 rows"),
+        ("tf_example", 3, None, "`examples` must have 2 rows"),
+    ],
+)
+def test_other_sizes_are_refused(fixed, name, rows, length, message):
+    """A request whose size is not the export's fixed size raises an error."""
+    example = serialized(text=["a"], text_pair=["b"])
+    ids = tf.ones([rows, length or 1], tf.int32)
+    request = {
+        "ids": dict.fromkeys(INPUTS, ids),
+        "text": {"text": strings(["a"] * rows)},
+        "tf_example": {"examples": tf.constant([example] * rows)},
+    }[name]
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        fixed[name](**request)
+
+
 def test_shorter_inputs_can_be_asked_for(pretrained_dir, tokenizer):
     """Texts are truncated to `max_seq_length`, as in training."""
     server = server_of(pretrained_dir, max_seq_length=8)
