@@ -17,8 +17,8 @@ from albert_tf.base.processes import available
 from albert_tf.base.settings import TOP_K, Validated, setting, variant
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.numerics import likeliest, softmax
-from albert_tf.tasks.predictions import Predictor
-from albert_tf.tasks.registry import KINDS, is_finetuned, load_task
+from albert_tf.tasks.predictions import Predictor, check_query
+from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import TASK_FILE, Task
 from albert_tf.text.packing import packed_row
 from albert_tf.text.tokenizers import TOKENIZER_FILE, load_tokenizer
@@ -149,7 +149,7 @@ class Runner:
         require(
             has_order or not (pair and self.masks),
             "`text_pair` needs a model with a head for sentence order.",
-            text_pair=pair,
+            text_pair=pair[:60],
         )
         ids = [self.tokenizer.encode_batch([x]) for x in (text, pair)]
         features = self.packed(*ids)
@@ -233,33 +233,33 @@ def fields_of(
     except ValueError as error:
         is_text = not line.startswith("{") and str(error) != files.TOO_DEEP
         require(
-            is_text, f"A query must be valid JSON: {error}.", text=line[:80]
+            is_text, f"A query must be valid JSON: {error}.", query=line[:60]
         )
         values = None
     if not isinstance(values, dict):
-        values = {"text": line} if "text" in fields else {}
-    if not is_pair:
-        values = {"text_pair": ""} | values
-    legal = all(
-        isinstance(values.get(name), kind) for name, kind in fields.items()
-    )
-    rule = f"A query must be a JSON object with {', '.join(fields)}."
-    require(legal, rule, text=line[:80])
-    # Other names may be additional columns of the user's data.
-    of_models = {name for kind in KINDS.values() for name in kind.fields}
-    others = sorted(x for x in of_models - {*fields} if values.get(x))
-    rule = f"The model accepts only {', '.join(fields)}."
-    require(not others, rule, **{name: values[name] for name in others})
-    return {name: values[name] for name in fields}
+        values = {"text": line} if "text" in fields else line
+    check_query(values, fields, is_pair, "query")
+    return {name: values.get(name, "") for name in fields}
 
 
 def answers(config: RunnerConfig) -> Iterator[dict]:
-    """Yield the answer to each query."""
+    """Yield the answer to each query.
+
+    Raises:
+      InputError: at the first query that the model cannot answer, with the
+        number of its line.
+    """
     runner = Runner(config.model, available())
+    is_lines = config.text is None
     lines = (line.rstrip("\n") for line in sys.stdin)
-    for line in lines if config.text is None else [config.text]:
-        query = fields_of(line, runner.fields, runner.is_pair)
-        yield runner.answer(query, config.top_k)
+    for number, line in enumerate(lines if is_lines else [config.text], 1):
+        try:
+            query = fields_of(line, runner.fields, runner.is_pair)
+            answer = runner.answer(query, config.top_k)
+        except InputError as error:
+            where = f"Standard input, line {number}" if is_lines else "`text`"
+            raise InputError(f"{where}: {error}") from None
+        yield answer
 
 
 @program.command(RunnerConfig)

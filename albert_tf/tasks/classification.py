@@ -199,7 +199,7 @@ class SentenceTask(Task):
 
     def example(self, text, text_pair=""):
         rule = "`text_pair` must be empty unless the model accepts pairs."
-        require(self.is_pair or not text_pair, rule, text_pair=text_pair)
+        require(self.is_pair or not text_pair, rule, text_pair=brief(text_pair))
         return Example("", text, text_pair, None)
 
     def answer(self, query, prediction, top):

@@ -10,6 +10,7 @@ import numpy as np
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
+from albert_tf.base.settings import as_type
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.task import Task
 from albert_tf.text.packing import is_column
@@ -24,25 +25,28 @@ class Prediction:
     probabilities: np.ndarray  # [C]; empty if the label is a number
 
 
-def check_query(query: Any, task: Task, name: str) -> None:
-    """Raise `InputError` unless a query has a task's fields.
+def check_query(
+    query: Any, fields: Mapping[str, type], is_pair: bool, name: str
+) -> None:
+    """Raise `InputError` unless a query has the fields of a model.
+
+    Lists are not checked, because `Task.example` checks them.
 
     Args:
       query: the query.
-      task: the task that answers it.
+      fields: the names and types of the model's fields.
+      is_pair: whether the model needs `text_pair`.
       name: the query's name in error messages.
     """
-    optional = set() if task.is_pair else {"text_pair"}
-    required = [field for field in task.fields if field not in optional]
-    legal = (
-        isinstance(query, Mapping)
-        and {*required} <= {*query} <= {*task.fields}
-        # `Task.example` checks lists.
-        and all(isinstance(query[x], str) for x in query if x != "choices")
-    )
-    names = ", ".join(f"`{field}`" for field in required)
-    rule = f"A query must be a dict with {names}, and with texts as values."
-    require(legal, rule, **{name: repr(query)[:200]})
+    required = [field for field in fields if is_pair or field != "text_pair"]
+    rule = "A query must have " + ", ".join(f"`{field}`" for field in required)
+    legal = isinstance(query, Mapping) and {*required} <= {*query}
+    require(legal, f"{rule}.", **{name: repr(query)[:60]})
+    for field, value in query.items():
+        received = {f"{name}, {field!s:.60}": repr(value)[:60]}
+        require(field in fields, f"{rule}, and no other fields.", **received)
+        is_text = fields[field] is not str or isinstance(value, str)
+        require(is_text, f"`{field}` must be a text.", **received)
 
 
 class Predictor:
@@ -72,16 +76,20 @@ class Predictor:
 
         Args:
           queries: one dict {field: value} per query; see `Task.fields`.
-          top: the maximum number of answers to a question.
+          top: the maximum number of answers to a question, at least 1.
 
         Raises:
-          InputError: if a query lacks a field, or has other fields or values.
+          InputError: if a query lacks a field, or has other fields or values,
+            or `top` is less than 1.
         """
+        top = as_type("top", top, int)
+        require(top > 0, "`top` must be at least 1.", top=top)
         task = self.task.for_queries()
         rule = "`queries` must be a list of dicts."
         require(is_column(queries), rule, queries=repr(queries)[:60])
         for number, query in enumerate(queries):
-            check_query(query, task, f"queries[{number}]")
+            name = f"queries[{number}]"
+            check_query(query, task.fields, task.is_pair, name)
         if not len(queries):
             return []
         predictor = Predictor(task, self.tokenizer, self.run)

@@ -2,8 +2,10 @@
 
 import dataclasses
 import functools
+import io
 import json
 import shutil
+import sys
 import types
 
 import numpy as np
@@ -384,7 +386,7 @@ def test_a_plain_text_is_a_query():
         assert litert_runner.fields_of(line, fields) == wanted
     fields = KINDS["question_answering"].fields
     with pytest.raises(
-        InputError, match=f"context. Received: text={'x' * 80}$"
+        InputError, match=f"`context`. Received: query='{'x' * 59}$"
     ):
         litert_runner.fields_of("x" * 99, fields)
 
@@ -393,7 +395,7 @@ def test_a_model_of_pairs_needs_two_texts():
     """A missing second text is an error; a text that is empty is not."""
     fields = KINDS["regression"].fields
     for line in ("a good film", '{"text": "a good film"}'):
-        with pytest.raises(InputError, match="text, text_pair"):
+        with pytest.raises(InputError, match="`text`, `text_pair`"):
             litert_runner.fields_of(line, fields, is_pair=True)
     line = '{"text": "a", "text_pair": ""}'
     found = litert_runner.fields_of(line, fields, is_pair=True)
@@ -426,25 +428,59 @@ def test_damaged_json_is_no_text(line, reason):
         litert_runner.fields_of(line, KINDS["regression"].fields)
 
 
+OF_CHOICE = {"question": "a", "context": "b", "choices": ["c"]}
+
+
 @pytest.mark.parametrize(
     ("kind", "line", "named"),
     [
-        ("embedding", '{"text": "a", "text_pair": "b"}', "text_pair=b"),
-        ("token_classification", '{"text": "a", "context": "b"}', "context=b"),
+        ("embedding", '{"text": "a", "text_pair": "b"}', "text_pair='b'"),
+        ("token_classification", '{"text": "a", "context": 2}', "context=2"),
         ("question_answering", '{"question": "a", "context": "b"}', None),
-        ("regression", '{"text": "a", "number": 3, "choices": []}', None),
-        (
-            "question_answering",
-            '{"question": "a", "context": "b", "choices": ["c"]}',
-            "choices=",
-        ),
+        ("regression", '{"text": "a", "number": 3}', "number=3"),
+        (None, '{"text": "a", "bogus": 1}', "bogus=1"),
+        ("multiple_choice", json.dumps(OF_CHOICE | {"b": []}), "b="),
     ],
 )
-def test_fields_of_other_models_are_an_error(kind, line, named):
-    """Fields of other models raise errors; unknown columns are ignored."""
+def test_other_fields_are_an_error(kind, line, named):
+    """A field that the model does not have is an error, as in Python."""
     fields = KINDS[kind].fields if kind else Task.fields
     if named is None:
         assert {*litert_runner.fields_of(line, fields)} == {*fields}
         return
-    with pytest.raises(InputError, match=f"accepts only.*{named}"):
+    with pytest.raises(InputError, match=f"no other fields.*{named}"):
         litert_runner.fields_of(line, fields)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"text": null}', "`text` must be a text. Received: query, text=None"),
+        ('{"txt": "a"}', "have `text`. Received: query={'txt': 'a'}"),
+        (json.dumps({"text": ["a" * 70]}), "query, text=['" + "a" * 58),
+        ('{"text": "a"', "valid JSON: Expecting"),
+        (json.dumps({"text": "a", "text_pair": "b" * 70}), "pair=" + "b" * 60),
+    ],
+)
+def test_an_error_names_the_line_of_a_query(line, said, monkeypatch):
+    """The answers to earlier lines are returned; the error names the line.
+
+    It names the field whose value is wrong, and quotes at most 60 characters.
+    """
+
+    def answer(query, top_k):
+        return task.example(**query).text
+
+    task = find("sst-2")
+    runner = fake(answer=answer, fields=task.fields, is_pair=False)
+    monkeypatch.setattr(litert_runner, "Runner", lambda *_: runner)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"good\n{line}\nbad\n"))
+    found = answers(RunnerConfig("model"))
+    assert next(found) == "good"
+    with pytest.raises(InputError) as error:
+        next(found)
+    message = str(error.value)
+    assert message.startswith("Standard input, line 2: ")
+    assert said in message and len(message) < 190
+    with pytest.raises(InputError, match="^`text`: "):
+        next(answers(RunnerConfig("model", line)))

@@ -235,5 +235,5 @@ def test_questions_are_asked_without_tensorflow(questions, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO(query))
     assert str(*answers(RunnerConfig(folder))) == answer
     for line in ("who", '{"question": "who"}', '["a"]', '{"context": 5}'):
-        with pytest.raises(InputError, match="JSON object with question"):
+        with pytest.raises(InputError, match="have `question`, `cont"):
             list(answers(RunnerConfig(folder, line)))

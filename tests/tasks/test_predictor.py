@@ -133,6 +133,14 @@ def test_other_fields_and_values_are_errors(words, name, query):
         predictor(queries)
 
 
+@pytest.mark.parametrize("top", [0, -1, 1.5, True])
+def test_at_least_one_answer_is_returned(words, top):
+    """The number of answers is a positive integer."""
+    predictor = Predictor(find("squad-2.0"), words, None)
+    with pytest.raises(InputError, match=f"`top` must be .*top={top}"):
+        predictor([QUESTION], top=top)
+
+
 @pytest.mark.parametrize("queries", ["a", {"text": "a"}, None, 3])
 def test_queries_are_a_list(words, queries):
     """A query outside a list is an error; an empty list has no answers."""
