@@ -158,6 +158,9 @@ class Answers:
         ends -= sizes[1] - sizes[2]
         text, first, last = cut(context, bounds, rows, starts, ends)
         weights = tf.where(real, score, 2 * NO_ANSWER)
+        # Without any span, the first answer is "", as in `n_best`.
+        counted = real | (tf.range(tf.shape(real)[1]) == 0)
+        shares = tf.nn.softmax(tf.where(counted, weights, IMPOSSIBLE))
         return {
             "answer": text[:, 0],
             "answers": text,
@@ -166,7 +169,7 @@ class Answers:
             "byte_starts": first,
             "byte_ends": last,
             "scores": weights,
-            "probabilities": tf.where(real, tf.nn.softmax(weights), 0.0),
+            "probabilities": shares,
         }
 
     def _null(self, windows: Windows, outputs, answers) -> Tensors:

@@ -52,6 +52,7 @@ def assert_answers(row, prediction, context, threshold):
     assert texts[:shared] == [a.text for a in prediction.best[:shared]]
     best = prediction.best[0]
     assert row["answers"][0].decode() == best.text
+    assert row["probabilities"].sum() == pytest.approx(1.0)
     if best.text:
         assert (row["starts"][0], row["ends"][0]) == best.place
         close(row["scores"][0], best.score, 1e-4)
@@ -64,8 +65,9 @@ def assert_answers(row, prediction, context, threshold):
     answer = "" if odds > threshold else best.text
     assert row["answer"].decode() == answer
     unreal = row["scores"] <= 2 * NO_ANSWER
-    for name in ("starts", "ends", "probabilities"):
+    for name in ("starts", "ends"):
         assert not row[name][unreal].any()
+    assert not row["probabilities"][1:][unreal[1:]].any()
 
 
 @pytest.mark.parametrize(
@@ -74,8 +76,9 @@ def assert_answers(row, prediction, context, threshold):
 def test_answers_equal_the_task_in_python(pretrained_dir, tmp_path, head):
     """Answers have the same texts and offsets as in Python.
 
-    Some texts have many windows. Probabilities follow from the scores. The
-    threshold and the limit on the length of answers come from `task.json`.
+    Some texts have many windows. Probabilities follow from the scores, and add
+    up to 1 even if the context is empty. The threshold and the limit on the
+    length of answers come from `task.json`.
     """
     folder, task = tmp_path / "model", question_task(head)
     model_dir(folder, pretrained_dir, task)
