@@ -5,6 +5,7 @@ module does not need the package.
 """
 
 import functools
+import hashlib
 import os
 import re
 
@@ -34,7 +35,7 @@ WAIT_MICROSECONDS = 1000
 BATCH_THREADS = 2
 WAITING_BATCHES = 100
 
-AUTHOR = "albert_tf"  # marks the requests that an export wrote
+AUTHOR = "albert_tf"  # marks a file that an export wrote; see `marked`
 
 # The fields of the messages in `tensorflow_serving/apis` that are used here:
 # {message: {field: (number, type)}}. "*" marks repeated fields. A tensor is
@@ -80,19 +81,36 @@ def make_message(name: str) -> type:
     return message_factory.GetMessageClass(found)
 
 
+def marked(logs: list) -> list[bytes]:
+    """Serialize `PredictionLog`s, each marked with a hash of them all."""
+    content = [log.predict_log.SerializeToString() for log in logs]
+    mark = hashlib.sha256(repr(content).encode()).hexdigest()[:16]
+    for log in logs:
+        log.log_metadata.model_spec.name = f"{AUTHOR} {mark}"
+    return [log.SerializeToString() for log in logs]
+
+
 def warm_up_records(made: dict[str, Arrays]) -> list[bytes]:
     """Serialize requests {signature: inputs} for a warm-up file."""
-    make, records = make_message("PredictionLog"), []
+    make, logs = make_message("PredictionLog"), []
     for signature, inputs in made.items():
         log = make()
-        log.log_metadata.model_spec.name = AUTHOR
         request = log.predict_log.request
         request.model_spec.signature_name = signature
         for name, tensor in tensors(inputs).items():
             value = tf.make_tensor_proto(tensor).SerializeToString()
             request.inputs.add(key=name, value=value)
-        records.append(log.SerializeToString())
-    return records
+        logs.append(log)
+    return marked(logs)
+
+
+def is_generated(records: list[bytes]) -> bool:
+    """Return whether an export wrote exactly these requests."""
+    parse = make_message("PredictionLog").FromString
+    try:
+        return bool(records) and records == marked([*map(parse, records)])
+    except DecodeError:
+        return False
 
 
 def ask(signatures, record: bytes) -> None:
@@ -113,27 +131,21 @@ def ask(signatures, record: bytes) -> None:
 
 
 def is_foreign(path: str, folder: str) -> bool:
-    """Return whether a warm-up file contains requests that no export wrote.
+    """Return whether a warm-up file differs from what an export wrote.
 
     Args:
       path: the warm-up file of an earlier export.
       folder: the new export.
 
     Raises:
-      InputError: if one of these requests fails. A server would then fail to
-        load the new model.
+      InputError: if a request in a foreign file fails. A server would then fail
+        to load the new model.
     """
-    author = make_message("PredictionLog")()
-    author.log_metadata.model_spec.name = AUTHOR
-    foreign = [
-        record
-        for record in tfrecord.read(path)
-        if not record.startswith(author.SerializeToString())
-    ]
-    if not foreign:
+    records = [*tfrecord.read(path)]
+    if is_generated(records):
         return False
     loaded = tf.saved_model.load(folder)  # signatures need this reference
-    for number, record in enumerate(foreign):
+    for number, record in enumerate(records):
         try:
             ask(loaded.signatures, record)
         except (ValueError, TypeError, DecodeError, tf.errors.OpError) as error:
