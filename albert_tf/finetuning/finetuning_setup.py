@@ -158,11 +158,11 @@ class FinetuningConfig:
             ensemble=members,
             do_train=self.do_train,
         )
-        require(
-            self.num_seeds == 1 or self.do_train,
-            "`num_seeds` needs `do_train`.",
-            num_seeds=self.num_seeds,
-        )
+        folders = set(map(os.path.realpath, self.ensemble))
+        rule = "`ensemble` must name each folder only once."
+        require(len(folders) == len(self.ensemble), rule, ensemble=members)
+        legal, rule = self.num_seeds == 1, "`num_seeds` needs `do_train`."
+        require(legal or self.do_train, rule, num_seeds=self.num_seeds)
         require(
             self.parts(),
             "At least one of `do_train`, `do_eval` and `do_predict` must be "

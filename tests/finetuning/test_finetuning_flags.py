@@ -45,6 +45,7 @@ def test_flags_that_do_not_fit(pretrained, opinions, finished, tmp_path):
         ({"model_dir": "m", "ensemble": ("a", "b")}, "Exactly one of"),
         ({"ensemble": ("a",)}, "at least two"),
         ({"ensemble": ("a", "b"), "do_train": True}, "cannot be used"),
+        ({"ensemble": ("a", "b", "./a")}, "only once. .*=a,b,./a"),
         ({"model_dir": "m", "num_seeds": 2}, "`num_seeds` needs"),
         ({"model_dir": "m", "do_eval": False}, "At least one of"),
         ({"model_dir": "./o", "do_train": True}, "must differ"),
