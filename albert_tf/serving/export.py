@@ -247,12 +247,11 @@ def without_notes() -> Iterator[None]:
 
 def export_model(config: ExportConfig, serving: ServingConfig) -> None:
     """Export a model directory atomically."""
-    require(
-        config.to == "saved_model" or not serving.jit_compile,
-        "`jit_compile` requires to=saved_model.",
-        to=config.to,
-        jit_compile=serving.jit_compile,
-    )
+    for name in ("jit_compile", "ids_only"):
+        value = getattr(serving, name)
+        legal = config.to == "saved_model" or not value
+        rule = f"`{name}` requires to=saved_model."
+        require(legal, rule, **{"to": config.to, name: value})
     folder, form = files.without_slash(config.export_dir), FORMATS[config.to]
     check_target(folder, config.to)
     if config.to == "litert":
@@ -260,6 +259,14 @@ def export_model(config: ExportConfig, serving: ServingConfig) -> None:
     if config.to != "saved_model":
         serving = dataclasses.replace(serving, ids_only=True)
     server = exact = load_server(config.model_dir, serving)
+    require(
+        serving.top_k == ServingConfig.top_k
+        or {"fill_mask", "answer"} & server.signatures.keys(),
+        "`top_k` requires an export with the signature fill_mask or answer.",
+        top_k=serving.top_k,
+        to=config.to,
+        signatures=", ".join(server.signatures),
+    )
     if config.precision == "bfloat16":
         server = load_server(config.model_dir, serving, "mixed_bfloat16")
     copied, changed = [], ""

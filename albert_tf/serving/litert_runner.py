@@ -250,6 +250,10 @@ def answers(config: RunnerConfig) -> Iterator[dict]:
         number of its line.
     """
     runner = Runner(config.model, available())
+    has_top = runner.task.signature == "answer" if runner.task else runner.masks
+    rule = "`top_k` needs a model that fills masks or answers questions."
+    legal = has_top or config.top_k == RunnerConfig.top_k
+    require(legal, rule, top_k=config.top_k, model=config.model)
     is_lines = config.text is None
     lines = (line.rstrip("\n") for line in sys.stdin)
     for number, line in enumerate(lines if is_lines else [config.text], 1):

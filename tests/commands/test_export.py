@@ -14,6 +14,7 @@ from exporting import (
     TEXTS,
     close,
     loaded,
+    of_kind,
     packed,
     question_task,
     server_of,
@@ -119,11 +120,37 @@ def test_xla_compiles_the_encoder(pretrained_dir, pretrained_model, tmp_path):
         close(found[name], wanted[name])
 
 
-def test_xla_is_for_tensorflow_alone(pretrained_dir, tmp_path):
-    """`jit_compile` with LiteRT or ONNX raises an error."""
-    compiled = ServingConfig(jit_compile=True)
-    with pytest.raises(InputError, match="requires to=saved_model"):
-        written(pretrained_dir, tmp_path / "out", compiled, to="onnx")
+@pytest.mark.parametrize("name", ["jit_compile", "ids_only"])
+@pytest.mark.parametrize("to", ["litert", "onnx"])
+def test_settings_of_savedmodels(pretrained_dir, tmp_path, name, to):
+    """`jit_compile` and `ids_only` with LiteRT or ONNX raise an error."""
+    serving = ServingConfig(**{name: True})
+    rule = f"`{name}` requires to=saved_model.*{name}=True"
+    with pytest.raises(InputError, match=rule):
+        written(pretrained_dir, tmp_path / "out", serving, to=to)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "to", "signatures"),
+    [
+        ("classification", {}, "saved_model", "ids, text, .*classify"),
+        ("question_answering", {"ids_only": True}, "saved_model", "ids$"),
+        (None, {"ids_only": True}, "saved_model", "ids$"),
+        (None, {}, "litert", "ids$"),
+        ("question_answering", {}, "onnx", "ids$"),
+    ],
+)
+def test_top_k_needs_a_signature_that_uses_it(
+    pretrained_dir, tmp_path, kind, settings, to, signatures
+):
+    """`top_k` raises an error if no signature fills masks or answers."""
+    folder, serving = pretrained_dir, ServingConfig(top_k=2, **settings)
+    if kind:
+        folder = tmp_path / "model"
+        of_kind(kind, folder, pretrained_dir)
+    rule = f"`top_k` requires .*top_k=2, to={to}, signatures={signatures}"
+    with pytest.raises(InputError, match=rule):
+        written(folder, tmp_path / "out", serving, to=to)
 
 
 def lite_export(folder):

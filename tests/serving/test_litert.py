@@ -428,6 +428,34 @@ def test_damaged_json_is_no_text(line, reason):
         litert_runner.fields_of(line, KINDS["regression"].fields)
 
 
+@pytest.mark.parametrize(
+    ("kind", "masks", "legal"),
+    [
+        ("classification", 0, False),
+        ("multiple_choice", 0, False),
+        ("question_answering", 0, True),
+        (None, 8, True),
+        (None, 0, False),
+    ],
+)
+def test_top_k_needs_masks_or_questions(kind, masks, legal, monkeypatch):
+    """`top_k` is an error for other models, unless it is the default."""
+    runner = fake(
+        task=kind and find(kind),
+        masks=masks,
+        answer=lambda query, top_k: top_k,
+        fields=Task.fields,
+        is_pair=False,
+    )
+    monkeypatch.setattr(litert_runner, "Runner", lambda *_: runner)
+    assert [*answers(RunnerConfig("model", "a"))] == [5]
+    if legal:
+        assert [*answers(RunnerConfig("model", "a", 6))] == [6]
+        return
+    with pytest.raises(InputError, match="`top_k` needs.*top_k=6"):
+        next(answers(RunnerConfig("model", "a", 6)))
+
+
 OF_CHOICE = {"question": "a", "context": "b", "choices": ["c"]}
 
 
@@ -472,7 +500,8 @@ def test_an_error_names_the_line_of_a_query(line, said, monkeypatch):
         return task.example(**query).text
 
     task = find("sst-2")
-    runner = fake(answer=answer, fields=task.fields, is_pair=False)
+    how = {"task": task, "fields": task.fields, "is_pair": False}
+    runner = fake(answer=answer, **how)
     monkeypatch.setattr(litert_runner, "Runner", lambda *_: runner)
     monkeypatch.setattr(sys, "stdin", io.StringIO(f"good\n{line}\nbad\n"))
     found = answers(RunnerConfig("model"))
