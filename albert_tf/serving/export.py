@@ -193,6 +193,15 @@ def check_target(folder: str, to: str) -> None:
     )
 
 
+def other_format(folder: str, to: str) -> str:
+    """Return the format of a folder's export if it is not `to`; or ""."""
+    others = (name for name in FORMATS if name != to)
+    is_in = (
+        name for name in others if FORMATS[name].contents().is_complete(folder)
+    )
+    return next(is_in, "")
+
+
 def model_size(folder: str) -> int:
     """Return the total size, in bytes, of an export's weight files."""
     names = (*VARIABLES, MODEL_FILE, onnx_file.ONNX_FILE)
@@ -270,6 +279,7 @@ def export_model(config: ExportConfig, serving: ServingConfig) -> None:
     if config.precision == "bfloat16":
         server = load_server(config.model_dir, serving, "mixed_bfloat16")
     copied, changed = [], ""
+    replaced = other_format(folder, config.to)
     with atomic_folder(folder, replace=True) as temporary, without_notes():
         form.write(server, config, temporary)
         if server.task:
@@ -280,6 +290,8 @@ def export_model(config: ExportConfig, serving: ServingConfig) -> None:
         if config.to == "saved_model":
             copied = tensorflow_serving.write_files(server, temporary, folder)
         check_target(folder, config.to)  # files may have appeared meanwhile
+    if replaced:
+        print(f"Replaced an earlier export in another format: {replaced}")
     if copied:
         print(f"Kept from the earlier export: {', '.join(copied)}")
     if changed:

@@ -189,6 +189,29 @@ def test_an_export_of_any_format_may_be_replaced(to, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("make", "to", "said"),
+    [
+        (lite_export, "onnx", "another format: litert\n"),
+        (tensorflow_export, "onnx", "another format: saved_model\n"),
+        (lite_export, "litert", ""),
+    ],
+)
+def test_an_export_in_another_format_is_named(
+    pretrained_dir, tmp_path, monkeypatch, capsys, make, to, said
+):
+    """If an export replaces an export in another format, it prints which."""
+    none = FORMATS[to]._replace(write=lambda *_: None)
+    monkeypatch.setitem(FORMATS, to, none)
+    same = Difference(0.0, 0.0, "x")
+    monkeypatch.setattr(export, "verify", lambda *_: same)
+    written(pretrained_dir, make(tmp_path / "out"), to=to)
+    _, _, found = capsys.readouterr().out.rpartition("earlier export in ")
+    assert found.startswith(said) if said else "another format" not in found
+    written(pretrained_dir, tmp_path / "new", to=to)
+    assert "earlier export" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
     ("make", "name"),
     [
         (lite_export, "ckpt-100.index"),
