@@ -40,7 +40,16 @@ def task_features(server: ServedModel, path: str) -> Features:
     try:
         examples = server.task.read("predict", path)
     except InputError:
-        examples = server.task.read("eval", path)
+        try:
+            examples = server.task.read("eval", path)
+        except InputError as error:
+            # `error` may name settings of fine-tuning, which exports lack.
+            columns = ", ".join(server.task.table(1).texts)
+            raise InputError(
+                "`calibration_file` must be a file of the model's task; a "
+                f"table must have the text columns of fine-tuning, {columns}. "
+                f"{error}"
+            ) from None
     rule = "`calibration_file` must contain at least one example."
     require(examples, rule, calibration_file=path)
     return server.task.features(examples, server.encoder.tokenizer)

@@ -71,6 +71,17 @@ def test_files_with_or_without_labels_are_read(
             np.testing.assert_array_equal(row[name], values)
 
 
+def test_an_error_names_the_columns_of_fine_tuning(pretrained_dir, tmp_path):
+    """Exports have no settings for columns, so the error names the columns."""
+    task = find("mrpc").updated(max_seq_length=12)
+    model_dir(tmp_path / "model", pretrained_dir, task)
+    server = server_of(tmp_path / "model")
+    (tmp_path / "file.tsv").write_text("a\tb\nshe walks\tnight\n")
+    rule = "`calibration_file` must .* columns .*, #1 String, #2 String. .*:2: "
+    with pytest.raises(InputError, match=rule):
+        litert.calibration_features(server, str(tmp_path / "file.tsv"))
+
+
 def test_text_needs_a_tokenizer(pretrained_dir, tmp_path):
     """A model without a tokenizer cannot be calibrated on text."""
     folder = without_tokenizer(pretrained_dir, tmp_path / "model")
