@@ -142,13 +142,27 @@ def test_limits_themselves_are_sound():
     """A share equal to its limit causes no warning."""
     text = {"tokens": 10_000, "unknown_tokens": 100}
     made = {"real_tokens": 9_500, "truncated_tokens": 500, "slots": 15_833}
-    made |= {"one_segment_chunks": 30, "swapped": 70, "masked": 1_201}
+    made |= {"one_segment_chunks": 30, "swapped": 70}
+    made |= {"masked": 1_200, "budget_met": 49}
     found = statistics(text, made)
     assert not list(warnings(found, MaskingConfig(), 128))
     found["padding_share"] = 0.4
     assert not list(warnings(found, MaskingConfig(), 128))
     nothing = statistics({"duplicate_tokens": TEXT["tokens"]})
     assert not list(warnings(nothing, MaskingConfig(), 128))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        {"masked": 1_190, "budget_met": 50},  # rounding of short examples
+        {"masked": 1_190, "budget_met": 10, "masked_records": 29},
+        {"masked_records": 0, "masked_of": 0, "masked": 0, "budget_met": 0},
+    ],
+)
+def test_few_masks_with_another_cause(made):
+    """Few masks cause a warning only if words are too long in many examples."""
+    assert not list(warnings(statistics(made=made), MaskingConfig(), 128))
 
 
 @pytest.mark.parametrize(
@@ -184,7 +198,10 @@ def test_uneven_labels_are_told_from_chance(records, paired, even, uneven):
             "60% of the chunks contain one line, and 40% of the examples have",
         ),
         ({"text": {"unknown_tokens": 300}}, "3.0% of the tokens are unknown"),
-        ({"made": {"masked": 1_190}}, "11.9% of the tokens are predicted"),
+        (
+            {"made": {"masked": 1_190, "budget_met": 49}},
+            "11.9% of the tokens are predicted",
+        ),
         ({"text": {"bad_lines": 3}}, "3 lines were not UTF-8"),
         ({"made": {"slots": 40_000}}, "75% of the positions are padding"),
         (

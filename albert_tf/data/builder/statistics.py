@@ -186,8 +186,12 @@ MUCH_HELD_OUT = 0.2
 HELD_OUT_MISS = 0.5
 
 
-# If a smaller part of the share asked is masked, words do not fit the budgets.
+# If a smaller part of the share asked is masked, and fewer examples reach their
+# number of predictions, many words are too long to be masked. (In short
+# examples, rounding alone reduces the share.)
 FEW_MASKED = 0.8
+FEW_BUDGETS_MET = 0.5
+FEWEST_MASKED_RECORDS = 30
 
 
 def _predictions(
@@ -201,7 +205,11 @@ def _predictions(
             f"{slots / length:.1%} of the tokens of a full example instead of "
             f"{config.masked_lm_prob:.1%}; use {full} to reach this share"
         )
-    elif statistics["masked_share"] < FEW_MASKED * config.masked_lm_prob:
+    if (
+        statistics["masked_records"] >= FEWEST_MASKED_RECORDS
+        and statistics["budget_met_share"] < FEW_BUDGETS_MET
+        and statistics["masked_share"] < FEW_MASKED * config.masked_lm_prob
+    ):
         yield (
             f"{statistics['masked_share']:.1%} of the tokens are predicted "
             f"instead of {config.masked_lm_prob:.1%}, because many words have "
