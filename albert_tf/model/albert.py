@@ -162,7 +162,9 @@ class FeedForward(ConfiguredLayer):
 
 @registered
 class AlbertEncoder(ConfiguredLayer):
-    """An encoder whose layers share parameters: the loop reuses layer objects.
+    """An encoder whose layers may share parameters.
+
+    The loop then reuses layer objects.
 
     Attributes:
       loop, xla: the run's `EncoderLoop` and `XlaPolicy`.

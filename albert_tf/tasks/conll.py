@@ -102,7 +102,10 @@ def read_lines(path: str) -> list[Line]:
 
 
 def has_cells(cells: list[str]) -> bool:
-    """Return whether a line has content and thus does not end a sentence."""
+    """Return whether a line is part of a sentence.
+
+    Blank lines, and boundaries such as -DOCSTART-, are not.
+    """
     return any(map(str.strip, cells)) and cells[0] not in BOUNDARIES
 
 
@@ -409,7 +412,8 @@ def entity_spans(tags: Sequence[str]) -> list[list]:
 def breaks_of(tags: Sequence[str], scheme: str) -> list[int]:
     """Return the indices of words whose tags cannot follow the previous tag.
 
-    An unclosed entity counts as an error at the following word.
+    An unclosed entity counts as an error at the following word, or at
+    `len(tags)` if the sentence ends within the entity.
     """
     if scheme not in SCHEMES:
         return []

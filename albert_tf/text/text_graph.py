@@ -48,7 +48,7 @@ def runs(rule: Rule, config: TextConfig) -> tuple[np.ndarray, np.ndarray]:
 
 
 class CharacterClass(tf.Module):
-    """A graph of a function from characters to bools or integers."""
+    """A function from characters to booleans or integers, as TensorFlow ops."""
 
     def __init__(self, rule: Rule, config: TextConfig):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Several processes produce the results of a single process."""
+"""Several processes produce the same results as a single process."""
 
 import concurrent.futures
 import contextlib

@@ -87,7 +87,7 @@ def test_flags_of_the_program_itself_stay(name):
 
 
 def test_all_released_flags_are_named_at_once():
-    """One error has the advice for every flag of the released programs."""
+    """One error has the advice for all released flags of a command."""
     old = ["--init_checkpoint=m", "--nodo_lower_case", "--use_tpu", "--x=1"]
     with pytest.raises(InputError) as caught:
         without_removed(old, ["x"])

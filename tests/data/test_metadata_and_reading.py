@@ -43,7 +43,7 @@ def test_every_epoch_holds_every_record_once(data_dir):
 
 
 def test_blocks_are_shuffled_each_in_its_own_way(data_dir):
-    """The blocks of a file are shuffled, each in a different order."""
+    """The records within each block are shuffled, differently in each."""
     stream = np.array(numbers(data_dir, 80)).reshape(5, 16)
     orders = [tuple(np.argsort(b)) for b in stream if np.ptp(b) == 15]
     assert 2 <= len(orders) == len(set(orders))

@@ -116,7 +116,8 @@ def test_partners_are_of_the_kind_and_of_another_document(most):
 def test_partners_of_one_document_differ_and_a_lone_item_has_none():
     """No item is its own partner, except an item that is alone in its kind.
 
-    One document has three of five items, and kind 8 has a single item.
+    One document has three of the five items of kind 2, and kind 8 has a single
+    item.
     """
     kinds = np.array([2, 2, 8, 2, 2, 2])
     other = next_sentence_pairs.partners(kinds, np.array([6, 6, 6, 6, 7, 9]))

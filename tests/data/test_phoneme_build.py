@@ -367,7 +367,7 @@ def test_a_malformed_row_is_named(tmp_path, row):
 
 
 def test_text_is_not_rows(built, tmp_path):
-    """The error for a text file names `phonemize`, which makes rows of text.
+    """The error for a text file names `phonemize`, which makes rows from text.
 
     The manifest of `phonemize` is not a file of rows, either.
     """

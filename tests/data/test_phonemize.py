@@ -123,9 +123,9 @@ def test_marks_are_words_of_their_own(sentence, words):
 
 
 def test_similar_languages():
-    """Languages are similar if the first part or a word of a name is equal.
+    """A voice is similar if its code or its name contains the language.
 
-    How a voice reads Latin letters is not part of the language's name.
+    The language is the first part of a code, or a word of a name. How a voice reads Latin letters is not part of the language's name.
     """
     voices = {
         "cmn": "Chinese (Mandarin, latin as English)",

@@ -215,7 +215,7 @@ def test_metrics_of_all_tasks():
 def test_portions_are_of_equal_parts(
     data_dir, pretrained, tmp_path, monkeypatch, capsys
 ):
-    """All micro-batches have the same number of examples of a task.
+    """Each task has the same number of examples in every micro-batch.
 
     A run of other tasks in the same folder is rejected.
     """

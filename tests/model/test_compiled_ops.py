@@ -32,9 +32,9 @@ def assert_same(ours, theirs, x: tf.Tensor, error: float) -> None:
     "dtype, error", [(tf.float32, 2e-5), (tf.bfloat16, 0.04)]
 )
 def test_gelu_is_tensorflows(dtype, error):
-    """GELU and its gradient equal TensorFlow's op between -12 and 12.
+    """GELU and its gradient equal those of TensorFlow's op from -12 to 12.
 
-    Where 1 + tanh cancels, both forms differ from the exact value by 4e-6.
+    Where 1 + tanh cancels, both differ from the exact value by up to 4e-6.
     """
     exact = tf.reshape(tf.linspace(-12.0, 12.0, 4800), [2, 30, 80])
     x = tf.cast(exact, dtype)

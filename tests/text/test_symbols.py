@@ -28,7 +28,7 @@ def test_the_presets_are_those_of_the_projects():
 
 
 def test_a_table_made_from_data_has_every_symbol():
-    """A table made from data has all symbols, in any order of the data.
+    """A table made from data has all their symbols, in an order of its own.
 
     The roles for padding and masks get symbols that the data lack.
     """

@@ -134,7 +134,9 @@ class Frame:
 def structure(
     function: FunctionDef, library: dict, ends: list[str] | None = None
 ) -> list[tuple]:
-    """Return a function's operations, backwards from assignments and ends.
+    """Return the operations that a function's assignments and `ends` require.
+
+    Each operation comes after its inputs.
 
     Args:
       function: the function.

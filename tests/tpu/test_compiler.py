@@ -60,7 +60,10 @@ def test_sizes_are_read_from_what_the_compiler_says(message, sizes):
     ],
 )
 def test_missing_and_other_versions_are_refused(monkeypatch, found, received):
-    """The error for wrong versions has a `pip` command and these versions."""
+    """The error for missing or wrong versions has a `pip` command.
+
+    It also states the versions found.
+    """
 
     def version(package):
         if package in found:

@@ -89,10 +89,10 @@ def test_the_rate_falls_with_the_width_and_rises_with_the_batch():
 def test_checkpoints_are_a_minute_to_a_quarter_of_an_hour_apart(
     seconds, steps, between
 ):
-    """Ten checkpoints are saved if they are 1 to 15 minutes apart.
+    """Ten checkpoints are saved if they would then be 1 to 15 minutes apart.
 
-    Otherwise, the interval is one of these limits, but at least two checkpoints
-    are saved. The reason states the time between checkpoints.
+    Otherwise, the interval is 1 or 15 minutes, or less if fewer than two
+    checkpoints would be saved. The reason states the time between checkpoints.
     """
     means = dataclasses.replace(TRIAL, seconds=float(seconds))
     found = budget_rules.checkpoint_steps(means, {"num_train_steps": 1000})
