@@ -125,7 +125,8 @@ def test_marks_are_words_of_their_own(sentence, words):
 def test_similar_languages():
     """A voice is similar if its code or its name contains the language.
 
-    The language is the first part of a code, or a word of a name. How a voice reads Latin letters is not part of the language's name.
+    The language is the first part of a code, or a word of a name. How a voice
+    reads Latin letters is not part of the language's name.
     """
     voices = {
         "cmn": "Chinese (Mandarin, latin as English)",
