@@ -30,32 +30,21 @@ from albert_tf.text.packing import INPUTS
 from albert_tf.text.tokenizers import tokenizer_in
 from albert_tf.training import checkpoints
 
-# The meanings of a request's axes, for error messages.
-AXES = ("rows, the `batch_size`", "tokens, the `max_seq_length`")
-
 
 def of_fixed_size(spec: tf.TensorSpec, values: tf.Tensor) -> tf.Tensor:
-    """Assert that part of a request has the fixed dimensions of its spec.
+    """Check that an input of a request has the fixed dimensions of its spec.
 
     TensorFlow itself does not check signatures, and operations on other shapes
-    would fail with errors about shapes that the caller does not know.
+    would fail with errors about shapes that the caller does not know. It also
+    replaces `tf.shape` by the constants in the spec, so `tf.debugging` would
+    find no difference. The error contains the name, the shape and the spec.
     """
     if not any(spec.shape):
         return values
-    # TensorFlow must not replace the shape by the constants in the spec.
-    values = tf.compat.v1.placeholder_with_default(
-        values, [None] * spec.shape.rank
-    )
-    shape = tf.shape(values)
-    checks = [
-        tf.debugging.assert_equal(
-            shape[axis], size, f"`{spec.name}` must have {size} {AXES[axis]}"
-        )
-        for axis, size in enumerate(spec.shape)
-        if size
-    ]
-    with tf.control_dependencies(checks):
-        return tf.ensure_shape(values, spec.shape)
+    name = f"{spec.name}_of_fixed_size"
+    unknown = [None] * spec.shape.rank
+    values = tf.compat.v1.placeholder_with_default(values, unknown, name)
+    return tf.ensure_shape(values, spec.shape)
 
 
 @dataclasses.dataclass(frozen=True)
