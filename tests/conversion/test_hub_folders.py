@@ -158,9 +158,9 @@ def test_labels_go_along(there, pretrained_dir, tmp_path):
 
 
 def batch_for(kind, tokenizer) -> dict[str, np.ndarray]:
-    """Return a model's inputs for four padded pairs of texts, by name.
+    """Return {name: array}, the inputs for four padded texts and pairs.
 
-    For multiple choice, the pairs are two questions with two choices each.
+    For multiple choice, the rows are two questions with two choices each.
     """
     texts = TEXTS[:2] + TEXTS[3:5]
     inputs = packed(tokenizer, texts, ["", "she walks", "", "over"], length=12)

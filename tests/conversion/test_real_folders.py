@@ -126,7 +126,10 @@ def finetuned_release(tmp_path, golden, head: dict, scope: str = "") -> str:
     ],
 )
 def test_heads_of_run_classifier(number, scope, golden, tmp_path):
-    """Logits equal those of the release, and optimizer slots are dropped."""
+    """Logits equal those that NumPy computes from the released head.
+
+    The checkpoint may contain slots of the optimizer, and names with a scope.
+    """
     rng = np.random.default_rng(number)
     width = golden.config.hidden_size
     weights = rng.normal(size=(number, width)).astype("f4")
@@ -207,7 +210,10 @@ BEAM_LAYERS = {
 
 
 def test_heads_of_run_squad(golden, tmp_path):
-    """Variables keep their values, and logits equal those of the release."""
+    """The variables of a beam head keep their values.
+
+    The logits of a simple head equal those that NumPy computes.
+    """
     width = golden.config.hidden_size
     rng = np.random.default_rng(2)
     simple = {

@@ -1,4 +1,4 @@
-"""Statistics and warnings that follow from counts."""
+"""Statistics and warnings are computed from counts."""
 
 from collections import Counter
 
@@ -122,7 +122,7 @@ def test_records_and_masks_are_counted():
 
 
 def test_report_names_every_group():
-    """The report has a line for each group of counts, even held-out counts."""
+    """The report covers text, masks and n-grams, and held-out records."""
     text = report(statistics())
     for words in (
         "documents                 10",
@@ -256,9 +256,10 @@ def held_out_warnings(asked, share, records, **text):
 
 
 def test_held_out_share_is_compared():
-    """A held-out share more than half above or below its goal is reported.
+    """A held-out share that misses its goal by over half causes a warning.
 
-    A warning is also made if one document contains most of the tokens.
+    A share of 0 does not. If part of a document is held out, and the document
+    has a larger share of the tokens than the goal, a warning says so.
     """
     assert not held_out_warnings(0.02, 0.029, 100)
     for share in (0.009, 0.31):

@@ -55,10 +55,10 @@ def test_beam_writes_the_same_bytes(corpus, changes, number):
 
 @pytest.fixture
 def readers(monkeypatch):
-    """Return the names of files that the launcher and the workers have read.
+    """Return {"launcher": names, "workers": names} of the files that are read.
 
-    The result has a set for each of `launcher` and `workers`. Files that are
-    read while no pipeline runs are attributed to the launcher.
+    The sets of names grow during a build. Files that are read while no pipeline
+    runs are attributed to the launcher.
     """
     beam = pytest.importorskip("apache_beam")
     names = {"launcher": set(), "workers": set()}
@@ -94,7 +94,7 @@ def test_launcher_reads_no_text(corpus, readers):
 
 @pytest.mark.interchange
 def test_beam_goes_on(corpus, monkeypatch):
-    """A build that failed in its second pass keeps the work of both passes.
+    """A build that failed in its second pass reuses the work of both passes.
 
     The build resumes only with unchanged text. Changed text raises an error and
     loses no work.
@@ -170,7 +170,10 @@ def test_runner_without_beam(corpus, monkeypatch):
 
 
 def test_settings_that_contradict():
-    """Pipeline options need a runner, and remote folders need the options."""
+    """Pipeline options must name a runner; remote scratch folders need options.
+
+    A remote output folder needs either options or a local scratch folder.
+    """
     paths = {"input_file": "a.txt", "output_dir": "out"}
     with pytest.raises(InputError, match="must name a --runner"):
         BuildConfig(**paths, pipeline_options="--project=p")

@@ -1,4 +1,4 @@
-"""Each rule finds the word boundaries that were marked by hand."""
+"""Word boundaries and sentence breaks are in the expected places."""
 
 import re
 import sys
@@ -42,7 +42,7 @@ class Characters:
         return [self._pieces[i] for i in ids]
 
     def encode_joined(self, texts):
-        """Return the ids of all texts, and the end of each text."""
+        """Return the joined ids of all texts, and the end of each text."""
         rows = [[self._pieces.index(p) for p in self.cut(t)] for t in texts]
         return np.array(sum(rows, []), np.int32), np.cumsum([*map(len, rows)])
 
@@ -128,9 +128,9 @@ def test_sentences_break_after_an_end_and_a_space(text, sentences):
 
 
 def test_sentences_break_at_any_whole_word_of_wordpiece():
-    """After an ending, a letter begins a sentence; a digit or a sign does not.
+    """In WordPiece, a letter after an ending such as `.` begins a sentence.
 
-    An empty piece in the vocabulary does not begin a sentence, either.
+    Digits, punctuation, `##` pieces and empty pieces do not.
     """
     vocabulary = [*SPECIAL, *"ab.2”之今。", "##b", "", "x", "a2"]
     tokenizer = WordPieceTokenizer("\n".join(vocabulary).encode(), TextConfig())
@@ -222,7 +222,7 @@ def test_the_first_token_of_each_sentence():
 
 
 def test_rules_that_do_not_fit_are_refused(monkeypatch):
-    """An error names an unsuitable rule or the package that a rule lacks."""
+    """An error names an unsuitable rule, or the extra that a rule requires."""
     with pytest.raises(InputError, match="english with a wordpiece"):
         boundaries.check_word_rule("english", vocabularies.chinese())
     with pytest.raises(InputError, match="wordpiece with a sentencepiece"):

@@ -41,7 +41,7 @@ def documents_of(corpus):
 
 
 def lines_of(chunk, document):
-    """Return the range of lines that together form a chunk of ids."""
+    """Return the range of lines that form a chunk of ids, or an empty range."""
     for first in range(len(document)):
         for last in range(first + 1, len(document) + 1):
             if tuple(sum(document[first:last], [])) == chunk:
@@ -153,7 +153,10 @@ def recipe_of(corpus, **changes):
 
 
 def test_defaults_depend_on_the_kind_of_masking(corpus):
-    """By default, documents are used ten times, or once with dynamic masks."""
+    """By default, documents are used ten times, or once with dynamic masks.
+
+    Released pairs and permuted tokens require static masks.
+    """
     for kind, times in (("static", 10), ("dynamic", 1)):
         made = recipe_of(corpus, masking=kind).build
         assert (made.dupe_factor, made.num_shards) == (times, 1)
@@ -233,7 +236,7 @@ def test_complete_build_is_left_alone(corpus, whole, tmp_path):
 
 @pytest.mark.parametrize("pattern", ["*", "**"])
 def test_what_was_made_is_no_text(corpus, tmp_path, pattern):
-    """A second run finds the same text files, even beside the records."""
+    """A repeated build does not read its own output as text."""
     for name in ("a.txt", "b.txt"):
         shutil.copy(corpus / name, tmp_path)
     text = f"{tmp_path}/{pattern}"
@@ -277,10 +280,10 @@ def test_other_settings_are_refused(corpus, whole, changes):
 
 
 def test_shares_of_masks_are_kept_beside_the_records(corpus, tmp_path):
-    """Statistics and `metadata.json` record the shares of each kind of mask.
+    """`metadata.json` and the statistics record `mask_same_random`.
 
-    Dynamic records have these shares, too. `--compat=google` allows only its
-    own shares.
+    This is also true of dynamic records. `--compat=google` allows only the
+    released shares.
     """
     shares = ("0.5", "0.2", "0.3")
     for kind in ("static", "dynamic"):

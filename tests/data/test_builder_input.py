@@ -111,7 +111,7 @@ def test_a_models_folder_keeps_its_files(corpus, tmp_path):
 
 
 def test_mended_text_is_taken(corpus, tmp_path):
-    """After an error, the corrected text can be built in the same folder.
+    """After an error, records of the corrected text can use the same folder.
 
     Each line of the corrected text contains two sentences.
     """
@@ -281,7 +281,7 @@ def test_one_bad_row_costs_no_work(
 
 
 def test_other_text_after_a_bad_row(corpus, tmp_path, bad_in_the_middle):
-    """After an error, a build of other text removes the shards of the first.
+    """A build of other text removes the shards that a failed build left.
 
     The scratch folder is then empty.
     """

@@ -27,7 +27,7 @@ def whole_of_blocks(corpus, tmp_path_factory):
 
 
 def test_small_blocks_have_the_same_text(whole, whole_of_blocks):
-    """The counts of text do not depend on where blocks end."""
+    """The numbers of documents and tokens do not depend on block sizes."""
     names = "documents", "sentences", "tokens", "unknown_share"
     found = metadata.load_metadata(str(whole_of_blocks)).statistics
     assert {n: found[n] for n in names} == {
@@ -156,7 +156,7 @@ def test_two_builds_at_once(corpus, tmp_path, monkeypatch):
 
 
 def test_builds_that_differ_share_no_scratch(tmp_path):
-    """Builds into different folders have different scratch folders."""
+    """Only builds into the same folder have the same scratch folder."""
     folders = [BuildFolder(name, "scratch", {"a": 1}) for name in "xxy"]
     first, again, other = (folder.scratch for folder in folders)
     assert first == again != other

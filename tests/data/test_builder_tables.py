@@ -141,7 +141,7 @@ def test_a_table_for_two_builds_at_once(corpus, table, tmp_path, monkeypatch):
 
 
 def test_rows_without_a_text(corpus, tmp_path):
-    """The error for a row without text states the file or argument and row.
+    """The error for a row without text names its file or argument, and the row.
 
     A wrong column and an empty table are errors, too. In the output folder,
     only files of the tokenizer may remain.
@@ -167,7 +167,7 @@ def test_rows_without_a_text(corpus, tmp_path):
 def test_a_vocabulary_of_a_table_is_that_of_its_lines(tmp_path):
     """`train_tokenizer` reads each row of a table as a document of lines.
 
-    JSON objects are read in this way, too.
+    The objects in a JSON lines file are read in the same way.
     """
     words = "the cat dog sees hears finds a mouse in its old house".split()
     lines = [" ".join(words[i % 7 :: 1 + i % 3]) for i in range(300)]

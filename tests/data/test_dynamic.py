@@ -82,10 +82,7 @@ def test_same_text_as_static(kinds):
 
 
 def test_held_out_records_are_the_static_ones(kinds):
-    """Held-out records have fixed masks and are equal for both kinds.
-
-    The kinds are static and dynamic records.
-    """
+    """Static and dynamic builds hold out the same records, with fixed masks."""
     static, dynamic = (
         {p.name: p.read_bytes() for p in (kinds / kind).glob("eval*")}
         for kind in ("static", "dynamic")
@@ -167,7 +164,7 @@ def test_batches_restore_the_records(kinds):
 
 
 def test_records_can_be_masked_at_another_rate(kinds):
-    """At a mask rate of 30%, 30% of the tokens in each batch are masked."""
+    """At a mask rate of 30%, about 30% of the tokens in a batch are masked."""
     folder = str(kinds / "dynamic")
     metadata = read_metadata(folder).masked_at(0.3)
     dataset = input_pipeline.train_batches(
@@ -224,7 +221,7 @@ def test_batch_size_changes_no_mask(kinds):
 def test_no_two_readers_share_a_mask(kinds, monkeypatch):
     """Readers share neither positions, which determine masks, nor records.
 
-    Errors name a record by its file and its number.
+    Each record is read with a name for errors: its file and its number.
     """
 
     def positions_read(data_dir, metadata, seed):
@@ -320,14 +317,14 @@ def test_a_reader_elsewhere_cannot_mask(kinds):
 
 
 def test_the_type_of_ids_depends_on_the_vocabulary():
-    """Ids have two bytes in a vocabulary of up to 65,536, and else four."""
+    """Ids have two bytes for up to 65,536 pieces, and four for more pieces."""
     assert (id_type(1 << 16), id_type((1 << 16) + 1)) == ("<u2", "<i4")
 
 
 def test_a_function_is_quiet_after_its_last_call(monkeypatch):
-    """A function is quiet a moment after its last call has ended.
+    """A `Called` function is quiet 0.1 seconds after its last call has ended.
 
-    `_wait` returns when the function is quiet.
+    `_wait` returns when the function is quiet, or no longer exists.
     """
     now, quiet = [9.0], []
 

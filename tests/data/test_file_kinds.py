@@ -55,7 +55,8 @@ def test_compressed_text(tmp_path, packer, name):
 def test_a_compressed_name_of_plain_text(tmp_path):
     """Plain text is read even if the file's name suggests compression."""
     assert read(write(tmp_path / "x.gz", TEXT))[0] == DOCUMENTS
-    line = "a" + "é" * file_kinds.HEAD_BYTES  # a character spans its end
+    # A character spans the end of the bytes that are read first.
+    line = "a" + "é" * file_kinds.HEAD_BYTES
     assert read(write(tmp_path / "x.gz", line))[0] == [[line]]
 
 
@@ -280,7 +281,8 @@ def test_fields_of_the_first_objects():
 def test_kinds_of_json(head, kind):
     """A file is JSON lines if at least half of its first lines are objects.
 
-    Other JSON is a single value, in one line or over several lines.
+    So is a file whose only line begins an object. Other JSON is an array, or an
+    object over several lines.
     """
     assert file_kinds._json_kind(head, True) == kind
 
@@ -381,7 +383,7 @@ def test_a_file_of_two_names_is_read_once(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("output", ["", "out"])
 def test_what_is_made_is_no_text(tmp_path, output):
-    """Before, during and after a build, a glob matches the same files."""
+    """A glob skips the files that a build makes; a literal path does not."""
     folder = tmp_path / output
     for name in ("scratch-0123456789abcdef", "input"):
         (folder / f"{name}-0123456789abcdef").mkdir(parents=True)
@@ -405,7 +407,7 @@ def test_what_is_made_is_no_text(tmp_path, output):
 
 
 def test_scratch_is_no_text(tmp_path):
-    """Scratch files in other folders are skipped, too."""
+    """A glob also skips a scratch folder outside the output folder."""
     scratch = tmp_path / "fast" / "scratch-0123456789abcdef-0123456789abcdef"
     scratch.mkdir(parents=True)
     write(scratch / "shard-00000", "made")
@@ -422,7 +424,7 @@ def test_kinds_without_reading_a_pipe(tmp_path):
 
 
 def test_a_folder_and_a_file_in_it(tmp_path, capsys):
-    """A file is read once if its folder, a saved data set, is listed, too."""
+    """A file is read once if its folder, a saved data set, is also listed."""
     datasets = pytest.importorskip("datasets")
     datasets.Dataset.from_dict({"text": ROWS}).save_to_disk(tmp_path / "d")
     names = f"{tmp_path}/d,{tmp_path}/d/data-00000-of-00001.arrow"

@@ -1,4 +1,4 @@
-"""Records without `metadata.json`, as the released code writes them."""
+"""Records of the released code, which have no `metadata.json`, are read."""
 
 import pytest
 from tiny_records import SLOTS, TOKENS, example, write
@@ -72,7 +72,7 @@ def test_names_of_unfinished_files(folder):
 
 @pytest.mark.slow
 def test_globs_of_released_records(folder, monkeypatch):
-    """`data_dir` may be a glob, several globs or a file, even relative."""
+    """`data_dir` may be globs or a file, with absolute or relative paths."""
     assert epoch(f"{folder}/part-*", 33) == list(range(33))
     assert epoch(f"{folder}/part-0*,{folder}/part-1*", 33) == list(range(33))
     monkeypatch.chdir(folder)

@@ -301,9 +301,10 @@ def divide(wanted, *parts):
 
 
 def test_parts_are_divided_in_the_order_of_their_keys():
-    """Whole parts without their gaps, then some of the next part, are held out.
+    """Parts are held out in the order of their keys; the last one is divided.
 
-    A shard whose parts are all held out has no training text.
+    The gaps of parts are not held out. A shard whose parts are all held out has
+    no training text.
     """
     shards = [
         (False, (4, True)),

@@ -1,4 +1,4 @@
-"""The leak probe on examples with and without leaks."""
+"""The leak probe detects whether the form of segments reveals the label."""
 
 import dataclasses
 import sys
@@ -74,7 +74,10 @@ def measure(found):
 
 
 def test_fair_labels_are_chance():
-    """For random labels, the intervals of both accuracies contain 0.5."""
+    """For random labels, the intervals of both accuracies contain 0.5.
+
+    The probe trains a classifier on the form, and another on the words.
+    """
     found = measure(examples(np.random.default_rng(0)))
     for name in ("balanced_interval", "words_balanced_interval"):
         low, high = found[name]

@@ -1,4 +1,4 @@
-"""English settings on texts in other languages."""
+"""Texts in other languages cause warnings about settings for English."""
 
 import os
 import unicodedata
@@ -102,7 +102,10 @@ def test_languages_are_told(name, form, tmp_path):
 
 
 def test_letters_that_english_does_not_have():
-    """Signs, numbers and unspaced scripts are not `beyond_english`."""
+    """Accented, Cyrillic and katakana letters are `beyond_english`.
+
+    ASCII characters, other digits, kanji and hiragana are not.
+    """
     text = "aZ'1_.٣²東がé\u0301жカー"
     beyond = "".join(filter(boundaries.beyond_english, text))
     assert beyond == "é\u0301жカー"
@@ -150,7 +153,7 @@ def test_a_vocabulary_keeps_the_letters_it_has(name, tmp_path):
     wanted = model.decode(model.encode(text.lower()))
     found = tokenizer.decode(tokenizer.encode(text))
     assert letters_of(found) == letters_of(wanted)
-    # Both rules treat each of its characters as a word.
+    # Both rules treat each character of Japanese as a word.
     rule = "unicode" if name in MARKED.keys() - {"ja"} else None
     assert boundaries.chosen("auto", tokenizer) == rule
     # The tokenizer.json next to the model has priority.
@@ -182,7 +185,7 @@ def test_marks_that_wordpiece_drops(lower, strip, marks):
     config = TextConfig(do_lower_case=lower, strip_accents=strip)
     tokenizer = type(chinese())(chinese().content, config)
     recipe = SimpleNamespace(tokenizer=tokenizer, reading=ReadingConfig())
-    lines = ["Ünï cafe", *"w" * 15, "é", *"w" * 15]  # one of 16 is read
+    lines = ["Ünï cafe", *"w" * 15, "é", *"w" * 15]  # one line of 16 is read
     found = passes._count_letters(recipe, lines)
     assert found == Counter(letters=8, dropped_marks=marks, beyond_rule=0)
 
@@ -202,7 +205,7 @@ def vietnamese(tmp_path):
 
 
 def test_the_builder_warns_or_chooses(vietnamese, tmp_path, corpus):
-    """By default, records lose the tones, and a warning names both flags.
+    """By default, Vietnamese loses its tones; warnings name the flags to set.
 
     If both the tokenizer and the records use `auto`, the tones stay and there
     is no warning.

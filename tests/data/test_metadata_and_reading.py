@@ -235,7 +235,10 @@ def test_a_file_that_is_listed_twice(tmp_path, split):
 
 
 def test_split_without_records(data_dir):
-    """Reading an empty split raises an error instead of looping forever."""
+    """Reading an empty split raises an error instead of looping forever.
+
+    So does reading with more hosts than records.
+    """
     metadata = read_metadata(data_dir)
     splits = {"train": (), "eval": ()}
     metadata = dataclasses.replace(metadata, splits=splits)

@@ -79,7 +79,10 @@ def test_neither_lengths_nor_ends_tell_the_label():
 
 
 def test_pairs_are_used_once_and_in_random_order():
-    """Each chunk is the source of one A, and the order is random."""
+    """No two pairs share text in A, and the order of pairs is random.
+
+    Pairs that find no other B are counted as dropped chunks.
+    """
     _, made, counts, _ = make(np.random.default_rng(4))
     order = np.argsort(made.a_start)
     assert (made.a_start[order][1:] >= made.a_end[order][:-1]).all()
@@ -96,7 +99,7 @@ def test_pairs_are_used_once_and_in_random_order():
 def test_partners_are_of_the_kind_and_of_another_document(most):
     """Partners are of the same kind, but from different documents.
 
-    No document has more than half of the items of a kind.
+    This is possible because no document has more than half of a kind's items.
     """
     rng = np.random.default_rng(most)
     kinds = np.repeat(np.arange(40), 10)

@@ -15,7 +15,7 @@ ROOM = CONFIG.room
 
 
 def documents(rng, sizes=(2, 3, 9, 14, 40, 95), count=500):
-    """Return documents with ids that are positions, and with short words."""
+    """Return random documents of short words; a token's id is its position."""
     parts = rng.integers(1, 9, count).astype(np.int32)
     lines = rng.choice(sizes, parts.sum()).astype(np.int32)
     ids = np.arange(lines.sum(), dtype=np.int32)

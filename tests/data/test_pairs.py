@@ -73,9 +73,9 @@ def test_labels_are_fair_for_every_kind_of_chunk():
 def test_neither_ends_nor_lengths_tell_the_order(policy, length):
     """The longer of two segments comes first in half of the pairs.
 
-    Every segment ends with a full stop. Lines of very different lengths, many
-    longer than a pair, end with a full stop; half of the lines contain another
-    full stop.
+    Every segment ends with a full stop. The lines of the text have very
+    different lengths, and many are longer than a pair. All lines end with a
+    full stop, and half of them contain another one.
     """
     rng = np.random.default_rng(14)
     parts = rng.integers(1, 40, 3000).astype(np.int32)

@@ -134,7 +134,7 @@ def test_records_do_not_depend_on_processes(built, tmp_path):
 def test_an_interrupted_build_resumes(
     tmp_path, monkeypatch, target, name, calls, left
 ):
-    """After an interruption, only unfinished files are read again.
+    """A resumed build reads rows only for missing counts and files.
 
     The files of the resumed build equal those of an uninterrupted build.
     """
@@ -296,7 +296,10 @@ def test_words_are_packed_by_hand():
 
 
 def test_at_least_one_part_is_held_out():
-    """The border exceeds the lowest key; for a share of 0, the border is 0."""
+    """Parts with keys below the border, including the lowest, are held out.
+
+    For a share of 0, the border is 0, and no part is held out.
+    """
     counts = counts_of(first={"50": 1, "9": 2})
     assert phoneme_build.border_of(0, counts) == 0
     assert phoneme_build.border_of(1e-30, counts) == 10
@@ -417,7 +420,7 @@ def test_settings_of_another_task_are_refused(tmp_path):
 def test_frequencies_are_those_of_the_records(built):
     """Losses and accuracies by frequency follow from the records.
 
-    The values belong to guesses that follow the frequencies of symbols or
+    They are those of a model that knows only the frequencies of symbols and
     words.
     """
     folder, metadata, _ = built

@@ -312,7 +312,7 @@ def test_an_interrupted_run_leaves_whole_files(
     ],
 )
 def test_other_settings_need_another_folder(convert, change, message):
-    """A run with other settings or text does not continue in a folder."""
+    """In the folder of another run, other settings or text raise an error."""
     convert()
     with pytest.raises(InputError, match=message):
         convert(**change)
@@ -346,7 +346,11 @@ def test_a_missing_package_is_named(spoken, monkeypatch, package):
 
 @pytest.mark.interchange
 def test_espeak_reads_words(tmp_path):
-    """Stress, numbers and the letters of a language come from espeak-ng."""
+    """With espeak-ng, phonemes have stress, and numbers are spelled out.
+
+    Phonemes contain no marks of a language switch, and do not depend on the
+    order of the words.
+    """
     pytest.importorskip("phonemizer")
     speak = phonemize.speaker("de")
     words = "Straße 1990 Meeting ***".split()

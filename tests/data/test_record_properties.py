@@ -210,9 +210,9 @@ def test_a_damaged_feature_is_rejected_or_shown(name):
     ],
 )
 def test_values_outside_a_record_are_named(changes, fault):
-    """A masked position outside the tokens is named in an error.
+    """An error names a masked position outside the tokens.
 
-    So are a segment id other than 0 and 1 and a missing label.
+    It also names a segment id other than 0 and 1, or reports a missing label.
     """
     assert tfrecord.decode(serialized(**STATIC)).originals().tolist() == [
         *(2, 9, 4)

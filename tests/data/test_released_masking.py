@@ -1,4 +1,4 @@
-"""Released masks are distributed like those of an oracle and recorded ones."""
+"""Masks with `--compat=google` are distributed as in the released code."""
 
 import random
 from pathlib import Path

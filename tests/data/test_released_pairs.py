@@ -1,4 +1,4 @@
-"""Pairs with `--compat=google` follow the released rule for lists."""
+"""Pairs with `--compat=google` are distributed as in the released code."""
 
 import random
 

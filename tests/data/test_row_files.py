@@ -207,7 +207,7 @@ def test_rows_that_are_lines(tmp_path, monkeypatch, make, block_bytes):
     ],
 )
 def test_bad_rows(tmp_path, make, bad, places):
-    """`skip` counts rows without text; `fail` names the first of them."""
+    """`skip` counts rows without readable text; `fail` names the first one."""
     path = write(tmp_path / "x.csv", make(ROWS + bad))
     if make not in (parquet, json_lines):
         path.write_bytes(path.read_bytes() + b"6,last\r\n")

@@ -214,7 +214,7 @@ def test_dropout_follows_from_the_seed(rate):
 
 
 def test_no_two_places_share_a_dropout_mask(monkeypatch):
-    """Each layer, block and half of a block has its own seed."""
+    """Each dropout in the embeddings and in each block has its own seed."""
     masks = []
 
     def record(x, rate, seed, rng_alg):

@@ -147,9 +147,9 @@ def test_maps_that_are_cut(charsmap):
 
 
 def test_replacements_begin_with_a_letter():
-    """A map with a replacement that begins inside a letter raises an error.
+    """A map with a replacement that begins inside a character is an error.
 
-    So does a map with a replacement that begins at or after the end of the map.
+    So is a map with a replacement that begins at or after the end of the map.
     """
     assert {*charsmap_keys(MAP)} == {"ab", "d"}
     units = np.frombuffer(MAP, "<u4", SIZE // 4, 4)
@@ -182,9 +182,10 @@ class Scores(list):
 
 
 def test_shares_of_pieces():
-    """Shares of pieces follow from scores, but are equal for ranks.
+    """The shares of pieces follow from their scores, which are logarithms.
 
-    Symbols, whose score is 0, have a share of 0.
+    If the scores are ranks, all shares are equal. Symbols, whose score is 0,
+    have a share of 0.
     """
     found = piece_shares(Scores([0.0, np.log(0.25), np.log(0.5), 0.0]))
     np.testing.assert_allclose(found, [0, 1 / 3, 2 / 3, 0])

@@ -51,7 +51,8 @@ def test_texts_in_any_form(values):
 def test_values_that_are_no_texts(values, received):
     """The error quotes at most 60 characters of the first wrong value.
 
-    This is a string instead of a list, or the first item that is not a string.
+    The wrong value is a string instead of a list, or the first item that is not
+    a string.
     """
     message = rf"`x` must be a list of strings. Received: {received}$"
     with pytest.raises(InputError, match=message):

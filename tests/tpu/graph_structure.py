@@ -33,6 +33,8 @@ def constant(value):
 class Frame:
     """A function that is traversed backwards from its outputs.
 
+    Each value has a token, which identifies the value regardless of names.
+
     Args:
       function: the function.
       library: {name: function} of the functions that it calls.
@@ -87,7 +89,7 @@ class Frame:
         return self.tokens[node.name]
 
     def operation(self, node: NodeDef) -> tuple:
-        """Return a node's kind, attributes and inputs."""
+        """Return a node's kind, its attributes and the tokens of its inputs."""
         attributes = {
             name: value.SerializeToString(deterministic=True)
             for name, value in node.attr.items()
@@ -97,7 +99,7 @@ class Frame:
         return kind, attributes, [self.token(name) for name in data(node)]
 
     def loop(self, node: NodeDef) -> tuple:
-        """Return a loop with its functions; list invariant values outside."""
+        """Return a loop with its functions; list invariants outside it."""
         parts = [self.library[node.attr[k].func.name] for k in ("body", "cond")]
         body = Frame(parts[0], self.library, {})
         ends = [parts[0].ret[x.name] for x in parts[0].signature.output_arg]

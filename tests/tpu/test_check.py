@@ -43,7 +43,7 @@ def config_file(tmp_path):
     ],
 )
 def test_all_tokens_may_be_predicted(values, found):
-    """By default, 15% of the tokens are predicted; at most, all tokens."""
+    """By default, 15% of the tokens are predicted; the limit is all tokens."""
     check = TpuCheckConfig(**values)
     if found:
         assert lengths(check, None, tiny.CONFIG) == found

@@ -124,7 +124,7 @@ def column(folder, split, name):
 def test_a_run_is_that_of_tensorflow(folder, said):
     """Losses of 100 steps, metrics and final weights match a TensorFlow run.
 
-    After the run, programs that load the model read the averaged weights.
+    `albert_tf.load` can load the model that the run writes.
     """
     pretrain(folder, "static", "tensorflow")
     ours, theirs = folder / "jax", folder / "tensorflow"

@@ -30,8 +30,9 @@ def relative(value, expected):
 def test_a_step_of_the_module_is_an_ordinary_step():
     """Without dropout, results are within 1e-5 of those of the trainer's step.
 
-    The results are outputs, weights and moments. The bias of keys, which
-    softmax cancels, is excluded, because its gradient is only rounding error.
+    The results are outputs, weights and moments; differences are relative to
+    the largest value. The bias of keys, which softmax cancels, is excluded,
+    because its gradient is only rounding error.
     """
     for package in EXTRAS["step-file"]:
         pytest.importorskip(package)

@@ -195,7 +195,10 @@ def test_each_host_reads_for_its_own_cores(cores, data_dir):
 
 @pytest.mark.slow
 def test_checkpoints_hold_a_tpus_variables(tmp_path):
-    """Variables on TPUs, including averages, are saved and restored."""
+    """Variables on TPUs, including averages, are saved and restored.
+
+    During an evaluation, averages replace the weights.
+    """
     trainer = trainer_of(4)  # one core per logical CPU
     state = trainer.state()
     for number, variable in enumerate(state.values()):

@@ -33,7 +33,7 @@ def numpy(table):
 
 
 def assert_equal(found, expected):
-    """Compare names, shapes and values."""
+    """Assert that names, shapes, types and values are equal."""
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_array_equal(found[name], value, name, strict=True)

@@ -58,7 +58,7 @@ class Traced(NamedTuple):
     """A traced function, and the part that `strategy.run` replicates.
 
     Attributes:
-      host: the functions of the host.
+      host: the function with the host's operations.
       replica: the function with a replica's operations.
       ends: the outputs of a replica.
       library: {name: function} of all functions.
