@@ -1,4 +1,4 @@
-"""The files of a Hugging Face tokenizer, and the limits and ids in them."""
+"""Files of Hugging Face tokenizers are read; wrong values are errors."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""SentencePiece models in Hugging Face folders: pieces and rules."""
+"""SentencePiece models in Hugging Face folders keep their pieces and rules."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Tokenizers in Hugging Face folders: special pieces, packing and settings."""
+"""Special pieces, packing and settings of Hugging Face tokenizers are read."""
 
 import json
 
@@ -19,7 +19,10 @@ from albert_tf.text.tokenizers import SentencePieceTokenizer
 
 
 def test_special_pieces_of_other_names(tmp_path):
-    """Special pieces with different names get the released names."""
+    """Special pieces with different names get the released names.
+
+    A warning lists the changed names.
+    """
     tokenizer = vocabularies.english()
     content = of_transformers(tokenizer)
     names = {"<pad>": "[PAD]", "<unk>": "[UNK]", "[CLS]": "<s>"}

@@ -1,4 +1,4 @@
-"""WordPiece vocabularies in Hugging Face folders: settings and rules."""
+"""WordPiece vocabularies in Hugging Face folders keep ids and known rules."""
 
 import json
 import re

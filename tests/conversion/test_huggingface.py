@@ -149,7 +149,7 @@ def test_half_precision_leaves_the_step_alone(pretrained_dir, tmp_path, step):
 def test_half_precision_needs_a_format_and_small_weights(golden, tmp_path):
     """`half_precision` raises an error for other formats and for large weights.
 
-    Nothing is written in these cases.
+    If weights are too large, nothing is written.
     """
     folder, tensors = huggingface(tmp_path, golden)
     name = next(iter(tensors))

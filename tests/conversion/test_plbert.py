@@ -1,4 +1,4 @@
-"""Conversion of phoneme models from and to the files of StyleTTS 2."""
+"""Phoneme models are converted from and to the files of StyleTTS 2."""
 
 import dataclasses
 import importlib.util

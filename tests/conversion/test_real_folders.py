@@ -1,4 +1,4 @@
-"""Conversion of HDF5 files, TensorFlow 1 heads and unusual encoders."""
+"""HDF5 files, TensorFlow 1 heads and unusual encoders are converted."""
 
 import importlib.util
 

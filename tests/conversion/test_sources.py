@@ -31,7 +31,7 @@ TABLES = json.loads((goldens.FOLDER / "tables.json").read_text())
 def test_embedding_size_is_taken_from_the_weights(golden, tmp_path):
     """If a config lacks `embedding_size`, the weights provide this size.
 
-    The report has a warning.
+    The report contains a warning.
     """
     source = release(
         tmp_path / "in", golden.config, golden.weights, embedding_size=None
@@ -80,7 +80,7 @@ def test_shipped_configs_have_released_sizes(name):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_released_configs_are_not_warned_of(name, tmp_path):
-    """No released config causes a warning, even if E equals H."""
+    """No released config causes a warning, even without a projection."""
     shapes = {n: tuple(s) for n, s in TABLES[name]["tensors"].items()}
     path = tmp_path / "albert_config.json"
     path.write_text(json.dumps(TABLES[name]["config"]))

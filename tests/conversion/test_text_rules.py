@@ -50,7 +50,7 @@ TEXTS = [
     "a\u200bb\u00a0c\x07d\ufeff",
     "`` x'' ''y'' ' ` …",
 ]
-PARTS = "e\u0302\u0323 e\u0323\u0302 \u1eb9\u0302 ê\u0323"  # of one letter
+PARTS = "e\u0302\u0323 e\u0323\u0302 \u1eb9\u0302 ê\u0323"  # ê with a dot
 
 
 @pytest.mark.slow_after(6)

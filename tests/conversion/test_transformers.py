@@ -140,7 +140,10 @@ def test_from_here_to_transformers(variant, there, tmp_path):
 @pytest.mark.parametrize("pickled", [False, True])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_from_transformers_to_here(variant, pickled, there, tmp_path):
-    """Conversion of transformers' files to our format and back is exact."""
+    """Conversion of transformers' files to our format and back is exact.
+
+    The converted model also has transformers' outputs, loss and gradients.
+    """
     config = make_config(variant)
     released = as_released(config)
     values = dataclasses.asdict(released) | {
@@ -167,7 +170,7 @@ def test_from_transformers_to_here(variant, pickled, there, tmp_path):
 
 
 def test_the_config_of_a_release(there):
-    """Our `config.json` for base v2 has every key that transformers needs."""
+    """transformers reads the settings of base v2 from our `config.json`."""
     folder = goldens.FOLDER.parents[2] / "configs" / "models"
     file = folder / "albert_base_v2.json"
     config = AlbertConfig.from_json_file(str(file))

@@ -121,7 +121,7 @@ def test_beam_goes_on(corpus, monkeypatch):
         run(corpus, "beam", pipeline_options=BEAM)
     assert files_in(corpus / "beam") == list(finished)
     (corpus / "b.txt").write_text(words)
-    monkeypatch.setattr(beam, "deal_block", None)  # of the first pass
+    monkeypatch.setattr(beam, "deal_block", None)  # runs in the first pass
     assert run(corpus, "beam", pipeline_options=BEAM) == here
     made = [path for path in finished if path.suffix == ".tfrecord"]
     assert [path.stat().st_mtime_ns for path in made] == [

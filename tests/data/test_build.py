@@ -1,4 +1,4 @@
-"""The whole builder: its output and its errors."""
+"""Builds write correct records and metadata, or raise clear errors."""
 
 import dataclasses
 import json
@@ -29,7 +29,7 @@ from albert_tf.text.tokenizers import tokenizer_from_files
 
 
 def documents_of(corpus):
-    """Return the ids of each line of each document, by a simple method."""
+    """Return the ids of each line of each document, encoded line by line."""
     tokenizer = tokenizer_from_files(vocab_file=f"{corpus}/vocab.txt")
     texts = "".join(
         (corpus / name).read_text() + "\n" for name in ("a.txt", "b.txt")
@@ -330,7 +330,7 @@ def records_of(folder):
 
 
 def test_duplicates_are_dropped(corpus, whole, tmp_path):
-    """Copies of documents are dropped and counted; records stay the same."""
+    """Copies of documents are dropped and counted; they change no record."""
     copied = (corpus / "a.txt").read_text()
     (tmp_path / "copy.txt").write_text(copied + "\n" + copied)
     (tmp_path / "new.txt").write_text("w1 w2 w3 w4 .\nw5 w6 w7 w8 .\n")
@@ -350,7 +350,7 @@ def test_duplicates_are_dropped(corpus, whole, tmp_path):
 
 
 def test_short_documents_are_left_out(corpus, tmp_path):
-    """`min_document_tokens` has the effect of removing short documents."""
+    """`min_document_tokens` has the same effect as removing short documents."""
     texts = "".join(
         (corpus / name).read_text() + "\n" for name in ("a.txt", "b.txt")
     )
@@ -377,7 +377,8 @@ def test_short_documents_are_left_out(corpus, tmp_path):
 def test_other_formats_give_the_same_records(corpus, tmp_path):
     """One document per file gives the same records as one sentence per line.
 
-    Paragraphs that are split into sentences give the same counts of text.
+    Paragraphs that are split into sentences give the same numbers of sentences
+    and tokens.
     """
     pytest.importorskip("sentencex")
     texts = (corpus / "a.txt").read_text().strip().split("\n\n")

@@ -1,4 +1,4 @@
-"""Builders do not import TensorFlow, which costs time and memory."""
+"""Builders do not import TensorFlow; the import costs time and memory."""
 
 import os
 import subprocess

@@ -111,7 +111,7 @@ def test_a_models_folder_keeps_its_files(corpus, tmp_path):
 
 
 def test_mended_text_is_taken(corpus, tmp_path):
-    """After an error, records of the corrected text can use the same folder.
+    """After an error, a build of the corrected text can use the same folder.
 
     Each line of the corrected text contains two sentences.
     """

@@ -1,4 +1,4 @@
-"""Errors name damaged records; records are searched only after an error."""
+"""Errors name damaged records; no other files are searched for damage."""
 
 import contextlib
 import dataclasses

@@ -1,4 +1,4 @@
-"""The hash of a text: how it is defined and what affects it."""
+"""The hash of a text is well defined, and any change affects it."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""Dynamic records: their content and the batches that they yield."""
+"""Dynamic records store text without masks; readers mask the text."""
 
 import dataclasses
 import subprocess

@@ -1,4 +1,4 @@
-"""The share of held-out text and its separation from training text."""
+"""Held-out text has the requested share, apart from the training text."""
 
 import dataclasses
 from collections import Counter
@@ -330,7 +330,10 @@ def test_parts_are_divided_in_the_order_of_their_keys():
 
 
 def test_places_to_cut_by_hand():
-    """A part is cut between sentences, in long sentences, or at any word."""
+    """A part may be cut between sentences and inside long sentences.
+
+    If this leaves too few places, the part may be cut before any word.
+    """
     starts = np.arange(300) % 2 == 0
     sizes = np.array([33, 32, 200, 35])
     inside = [*range(2, 33, 2), 33, 65, *range(66, 265, 2), 265]

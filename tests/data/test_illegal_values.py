@@ -108,7 +108,7 @@ def test_legal_values(form):
     ],
 )
 def test_illegal_integers(form, name, limit):
-    """Negative, too large and overflowing integers are errors everywhere."""
+    """Every reader rejects negative, too large and overflowing integers."""
     record = FORMS[form][0]
     for value in -1, limit, 2**32 + 1:
         wrong = record | {name: [*record[name][:-1], value]}
@@ -128,7 +128,10 @@ def test_illegal_tokens_and_lengths():
 
 
 def test_predictions_need_tokens_and_legal_weights():
-    """Predicted padding, and weights that are negative or NaN, are errors."""
+    """Predictions of padding, and weights that are illegal, are errors.
+
+    A legal weight is neither negative nor infinite nor NaN.
+    """
     for changes in (
         {"masked_lm_positions": [5, 0]},
         {"masked_lm_weights": [-1.0, 0.0]},

@@ -44,7 +44,7 @@ def examples(rng, random_documents=0.0, marked=0.0, cut=0.0, long=0):
       random_documents: share of examples in which B has a random topic and the
         label is always 1.
       marked: share of examples in which a word of B reveals label 1.
-      cut: share of examples whose first sentence has no end.
+      cut: share of examples whose first sentence lacks its full stop.
       long: number of additional tokens in the first sentence.
     """
     found = []
@@ -90,7 +90,7 @@ def test_random_documents_leak():
     found = measure(examples(np.random.default_rng(1), random_documents=0.6))
     assert found["balanced_interval"][0] > LEAK
     assert found["majority_share"] == pytest.approx(0.8, abs=0.03)
-    # Topics give the right label for 54% of label 1 and all of label 0.
+    # Topics differ in 54% of the examples, all of which have label 1.
     best = 0.5 * (1 + 0.6 * 0.9 / 0.8)
     assert found["balanced_accuracy"] == pytest.approx(best, abs=0.06)
 

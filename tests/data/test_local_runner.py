@@ -1,4 +1,4 @@
-"""The progress of a build on this machine."""
+"""Builds on this machine show their progress."""
 
 from collections import Counter
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ RECIPE = SimpleNamespace(
 
 @pytest.fixture
 def shown(monkeypatch):
-    """Return a list of the arguments of progress bars and their steps."""
+    """Return a list that collects the arguments of calls to progress bars."""
     calls = []
 
     class Progress:

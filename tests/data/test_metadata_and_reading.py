@@ -161,7 +161,7 @@ def test_batch(data_dir):
 @pytest.mark.slow_after(2)
 @pytest.mark.parametrize("batch_size", [4, 11, 1, 30])
 def test_eval_counts_every_example_once(data_dir, batch_size):
-    """Held-out examples appear once, in order; padded rows have weight 0."""
+    """Held-out examples appear once, in order; padding rows have weight 0."""
     metadata = read_metadata(data_dir)
     seen = []
     for batch in input_pipeline.eval_batches(

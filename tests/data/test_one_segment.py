@@ -1,4 +1,4 @@
-"""Examples of one segment, which `--single_segment_policy=keep` makes."""
+"""`--single_segment_policy=keep` makes examples of one segment."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Masks of phonemes, compared with their description."""
+"""Masks of phonemes follow their documented rules."""
 
 import numpy as np
 import pytest

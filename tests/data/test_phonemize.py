@@ -1,4 +1,4 @@
-"""Conversion of text to phonemes, with a substitute for phonemizer."""
+"""Text is converted to phonemes; a substitute replaces phonemizer."""
 
 import itertools
 import json

@@ -1,4 +1,7 @@
-"""Pairs with `--compat=google` are distributed as in the released code."""
+"""Pairs with `--compat=google` are distributed as in the released code.
+
+The oracle, `reference.released_recipe`, reimplements that code with lists.
+"""
 
 import random
 

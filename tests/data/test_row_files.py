@@ -193,7 +193,7 @@ def test_rows_that_are_lines(tmp_path, monkeypatch, make, block_bytes):
     path = write(tmp_path / "x.csv", make(rows))
     wanted = [["= Title =", "a b", "c"], ["d e f", "g" * 50], ["h"]]
     assert read(path, input_format="lines")[0] == wanted
-    assert len(read(path)[0]) == 6  # without it, documents
+    assert len(read(path)[0]) == 6  # each row is a document
 
 
 @pytest.mark.parametrize(

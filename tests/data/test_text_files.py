@@ -1,4 +1,4 @@
-"""Text files: documents, blocks, JSON records, long lines and bad bytes."""
+"""Text files are divided into blocks and documents; faults are located."""
 
 import dataclasses
 import gzip
@@ -124,7 +124,7 @@ def test_bad_items_are_listed(capsys):
     ],
 )
 def test_places_to_cut_a_long_line(line, end):
-    """A line is cut after its last space, or else before a character."""
+    """A line is cut after its last space, or else between two characters."""
     assert text_blocks._inside_line(line) == end
 
 
@@ -177,7 +177,10 @@ def test_rows_that_are_too_long(tmp_path, monkeypatch, layout, more):
     ],
 )
 def test_layouts(kind, choice, layout):
-    """Tables are read as JSON lines unless their rows are lines."""
+    """Tables are read as JSON lines unless their rows are lines.
+
+    For a file of JSON lines, the layout `files` is an error.
+    """
     assert text_formats.layout_of(kind, choice, "x") == layout
     with pytest.raises(InputError, match="must be jsonl for files.*with x"):
         text_formats.layout_of("jsonl", "files", "x")

@@ -112,7 +112,7 @@ def test_a_prefix_is_no_model_directory(tmp_path):
 
 
 def test_pruned_heads_are_written_and_others_not(tmp_path):
-    """A config file states the head size only if the size is not H / A."""
+    """A config file states the head size only if heads were pruned."""
     AlbertConfig().save(str(tmp_path / "whole"))
     text = (tmp_path / "whole" / "albert_config.json").read_text()
     assert "attention_head_size" not in text
@@ -180,7 +180,7 @@ def test_group_of_a_layer():
     ],
 )
 def test_mistakes_are_named(change, message, tmp_path):
-    """Each error names the key, the rule, the value and the file."""
+    """Each error names the key, the rule and the file."""
     path = tmp_path / "albert_config.json"
     path.write_text(json.dumps({**BASE, **change}))
     with pytest.raises(InputError) as caught:

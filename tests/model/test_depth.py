@@ -12,7 +12,7 @@ from albert_tf.model.layers import ON_TPU, PLAIN
 
 
 def at_depth(layers, loop=PLAIN, **changes):
-    """Return random inputs, and a function that runs `layers` layers."""
+    """Return random inputs, and a function that runs the first layers."""
     model, inputs = goldens.random_model(**changes)
     model.albert.encoder.loop = loop
     compute = functools.partial(model, *inputs.values(), layers=layers)

@@ -55,7 +55,7 @@ def test_no_setting_nests_on_a_tpu():
 
 
 def test_nothing_is_computed_for_a_rate_of_zero():
-    """Without a seed or a rate, dropout returns its input."""
+    """With no seed or a rate of 0, dropout returns its input."""
     x, seed = tf.ones([3]), tf.constant([1, 2])
     assert dropout(x, 0.0, seed) is dropout(x, 0.5, None) is x
     assert dropout(x, 0.5, seed) is not x

@@ -1,4 +1,4 @@
-"""In a new model, heads attend to neighbors or to equal words."""
+"""With informed weights, new heads attend to neighbors or to equal words."""
 
 import dataclasses
 

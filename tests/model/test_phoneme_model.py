@@ -1,4 +1,4 @@
-"""The heads of a phoneme model."""
+"""The heads of a phoneme model compute the expected scores."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Task heads on top of the encoder."""
+"""Task heads compute the expected outputs from those of the encoder."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Tables of symbols: presets, tables made from data, and files."""
+"""Tables of symbols are presets, made from data, or read from files."""
 
 import json
 

@@ -44,10 +44,7 @@ def test_digit_comma_table(column):
 
 
 def released_ids(model, text, strip):
-    """Return the ids of a text, piece by piece, like `encode_pieces`.
-
-    This is a function of the release.
-    """
+    """Return a text's ids, computed like the release's `encode_pieces`."""
     ids = []
     for piece in model.encode(text, out_type=str):
         if piece[-1] != "," or len(piece) < 2 or not piece[-2].isdigit():

@@ -1,4 +1,4 @@
-"""The parts of `tpu_check` that need no compiler."""
+"""The parts of `tpu_check` that need no compiler work as documented."""
 
 import types
 

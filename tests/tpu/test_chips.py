@@ -1,4 +1,4 @@
-"""Names of TPU slices."""
+"""Names of TPU slices denote the right shapes and numbers of chips."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The step that is compiled for a TPU, and the largest batch size that fits."""
+"""`tpu_check` lowers the trainer's step and finds the largest batch size."""
 
 import types
 

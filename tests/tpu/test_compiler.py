@@ -1,4 +1,4 @@
-"""The TPU compiler: its input, its messages and its versions."""
+"""The TPU compiler receives correct modules; its messages are understood."""
 
 import contextlib
 import importlib.metadata

@@ -1,4 +1,4 @@
-"""A run of a step file, with stand-ins for JAX and for the programs in it."""
+"""Step files are run with stand-ins for JAX and for the files' programs."""
 
 import dataclasses
 import json
