@@ -136,7 +136,7 @@ def restored(batch, row):
 
 
 def test_batches_restore_the_records(kinds):
-    """With labels put back, an epoch contains each record exactly once."""
+    """With masked tokens restored, an epoch contains each record once."""
     count = metadata.read_metadata(str(kinds / "dynamic")).count("train")
     tokenizer = load_tokenizer(str(kinds / "dynamic"))
     found = []

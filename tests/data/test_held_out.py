@@ -263,7 +263,7 @@ def test_places_of_parts():
 
 
 def test_shards_of_the_splits():
-    """A shard contains text of a split if its buckets reach the split's side.
+    """A shard has text of a split if it has a bucket on that split's side.
 
     The border separates the buckets into two sides, one for each split.
     """

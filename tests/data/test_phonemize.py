@@ -172,7 +172,7 @@ def test_chinese_marks_are_folded(monkeypatch):
 
 
 def test_a_row_is_a_sentence_with_its_document(convert):
-    """In a row, words and phonemes correspond; silent words are in no list."""
+    """In a row, words and phonemes correspond; silent words are omitted."""
     assert rows_in(convert()) == [
         {
             "document": 0,

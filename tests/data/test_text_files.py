@@ -291,7 +291,7 @@ def test_records_without_a_text(
 
 
 def test_half_of_a_pair_is_replaced(tmp_path):
-    r"""A lone \\ud800, which JSON allows, becomes U+FFFD."""
+    r"""A lone `\ud800`, which JSON allows, becomes U+FFFD."""
     path = write(tmp_path / "x", r'{"text": "a \ud800 b \ud83d\ude00"}')
     found, *_ = read(path, input_format="jsonl")
     assert found == [["a \ufffd b \U0001f600"]]

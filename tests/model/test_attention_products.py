@@ -20,7 +20,7 @@ def attended(form, scores, value, weights):
 
 
 def test_gradients_are_those_of_softmax_with_dropout():
-    """Flat and unflattened products return equal outputs and gradients."""
+    """`FlatProducts` and `HeadProducts` return equal outputs and gradients."""
     scores, value, weights = (
         tf.random.stateless_normal(shape, [3, i])
         for i, shape in enumerate([(2, 3, 4, 5), (2, 5, 3, 6), (2, 4, 3, 6)])

@@ -160,7 +160,10 @@ def test_embeddings_without_room_for_repeats(changes):
 
 
 def test_the_score_is_that_of_waves_moved_by_the_offset():
-    """Query i's score for key j is the mean of 6 cos(w (i + offset - j))."""
+    """Query i's score for key j is the mean of 6 cos(w (i + offset - j)).
+
+    The mean is over the frequencies w of the head, in radians per position.
+    """
     radians = informed_start.frequencies(64, seed=1)
     table = informed_start.waves(40, radians)
     query, key = informed_start.head_kernels(radians, 32, offset=-2)

@@ -41,7 +41,7 @@ def test_the_kernel_is_drawn_as_released():
 
 
 def test_what_heads_do_by_default():
-    """The default dropout rate is 0.1; vectors are means of unit length."""
+    """By default, the dropout rate is 0.1; vectors are means of unit length."""
     model = AlbertClassifier(tiny.SHALLOW, 2)
     x, seed = tf.ones([9, 16]), tf.constant([1, 2])
     dropped = dropout(x, 0.1, fold_in(seed, 2))

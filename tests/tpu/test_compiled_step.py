@@ -59,7 +59,10 @@ def test_the_module_is_that_of_the_trainers_step(recorded):
 
 
 def test_the_loop_is_the_default_of_tpus_unless_given():
-    """By default, a plan has the loop of TPUs; an explicit loop stays."""
+    """By default, a plan uses the TPU form of the encoder loop.
+
+    An explicit form is kept.
+    """
     assert plan().loop.form == "while" and plan().loop.rematerialize
     assert plan(encoder_loop="unrolled").loop.form == "unrolled"
 
