@@ -1,4 +1,4 @@
-"""Errors name damaged records; no other files are searched for damage."""
+"""Errors name damaged records; to find a record, only its file is read."""
 
 import contextlib
 import dataclasses
