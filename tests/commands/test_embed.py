@@ -194,7 +194,8 @@ def test_what_cannot_be_embedded(
 
 
 @pytest.mark.parametrize(
-    "content, named", [(b"", "must not be empty"), (b"a\n\xff\n", "t:2")]
+    "content, named",
+    [(b"", "must not be empty"), (b"a\n\xff\n", "t:2.*iconv -f ENCODING")],
 )
 def test_a_file_that_is_not_text(pretrained_dir, tmp_path, content, named):
     """An error names a file that is empty or a line that is not UTF-8."""

@@ -306,6 +306,14 @@ def test_some_lines_that_are_not_utf8(tmp_path):
         )
 
 
+def test_text_in_another_encoding(tmp_path):
+    """Errors for text in any other encoding let the user name the encoding."""
+    path = str(write(tmp_path / "x", "سيارة\n".encode("cp1256")))
+    with pytest.raises(InputError, match="The data file.*iconv -f ENCODING"):
+        file_kinds.read_text(path, "The data file")
+    assert "iconv -f ENCODING" in refusal(path)
+
+
 def test_missing_library_for_zstd(tmp_path, monkeypatch):
     """Without zstandard, the error names an extra and another command.
 
