@@ -91,14 +91,22 @@ def test_languages_are_told(name, form, tmp_path):
     )
     assert choose_accents(config).strip_accents == (name in PLAIN)
     said = counted(text, True)
-    assert ("--nostrip_accents" in said) == (name in MARKED)
+    assert ("--strip_accents=auto" in said) == (name in MARKED)
     assert ("--word_boundaries=unicode" in said) == (name in BEYOND)
     kept = counted(text, False)
-    assert "--nostrip_accents" not in kept
+    assert "--strip_accents=auto" not in kept
     if name != "ja":  # the form decides whether its marks are letters
         assert ("--word_boundaries=unicode" in kept) == (
             name in BEYOND | {"fr"}
         )
+
+
+def test_advice_suits_a_user_of_auto_and_unspaced_scripts():
+    """Warnings are also correct if `auto` was passed, and for Japanese."""
+    marks, letters = letter_warnings(0.1, 0.137)
+    assert marks.endswith("auto removes marks if the vocabulary contains none")
+    assert "13.7% of the letters are outside a to z and join into" in letters
+    assert "without spaces such as Japanese, with a segmenter" in letters
 
 
 def test_letters_that_english_does_not_have():
@@ -235,9 +243,9 @@ def test_the_builder_warns_or_chooses(vietnamese, tmp_path, corpus):
         metadata = build.run(*configs)
         said[choice] = build.summary(metadata, configs[2], configs[3])
         unknown[choice] = metadata.statistics["unknown_share"]
-    assert "--nostrip_accents" in said[True]
+    assert "--strip_accents=auto" in said[True]
     assert "--word_boundaries=unicode" in said[True]
-    assert "--nostrip_accents" not in said["auto"]
+    assert "--strip_accents=auto" not in said["auto"]
     assert "--word_boundaries" not in said["auto"]
     assert unknown["auto"] == 0
     assert metadata.settings["word_boundaries"] == "unicode"
@@ -273,7 +281,8 @@ def test_a_warning_of_the_trainer_names_the_flags(vietnamese, tmp_path):
         input_file=vietnamese, output_dir=str(tmp_path / "v"), vocab_size=50
     )
     said = " ".join(vocabulary.warnings(make_vocabulary(config)))
-    assert "--nostrip_accents" in said and "--word_boundaries=unicode" in said
+    assert "--strip_accents=auto" in said
+    assert "--word_boundaries=unicode" in said
 
 
 def test_auto_reads_a_pipe(tmp_path, monkeypatch):

@@ -338,15 +338,15 @@ def letter_warnings(dropped: float, beyond: float) -> Iterator[str]:
     if dropped > MANY_MARKS:
         yield (
             f"{dropped:.1%} of the letters lose an accent or another mark, "
-            "which distinguishes words in many languages; --nostrip_accents "
-            "keeps marks, but needs a vocabulary that was trained with this "
-            "flag (--strip_accents=auto tests whether the vocabulary has marks)"
+            "which distinguishes words in many languages; to keep marks, pass "
+            "--strip_accents=auto to train_tokenizer and then to the builder, "
+            "where auto removes marks if the vocabulary contains none"
         )
     if beyond > MANY_BEYOND:
         yield (
-            f"{beyond:.1%} of the letters are neither a to z nor words by "
-            "themselves, as in Chinese; under the English rule, each piece "
-            "with such a letter begins a word, so whole words are not masked; "
-            "make the records with --word_boundaries=unicode (auto chooses the "
-            "rule)"
+            f"{beyond:.1%} of the letters are outside a to z and join into "
+            "words; under the English rule, each piece with such a letter "
+            "begins a word, so whole words are not masked; make the records "
+            "with --word_boundaries=unicode or, in a language without spaces "
+            "such as Japanese, with a segmenter (docs/other_languages.md)"
         )
