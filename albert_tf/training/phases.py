@@ -290,9 +290,21 @@ def step_work(phase: Phase, config: AlbertConfig) -> float:
     )
 
 
-def facts(phases: Sequence[Phase]) -> list[list]:
-    """Return the properties that identify the phases of a run."""
-    return [[p.end, p.batch_size, p.layers, p.masked_lm_prob] for p in phases]
+def description(phases: Sequence[Phase]) -> str:
+    """Return a text that identifies a schedule, except the length of the run.
+
+    Runs with the same schedule have the same text.
+    """
+    parts = []
+    for phase in phases:
+        rate = phase.masked_lm_prob
+        masks = "" if rate is None else f", masks {rate:g}"
+        end = "the end" if phase is phases[-1] else f"step {phase.end}"
+        parts.append(
+            f"to {end}: {phase.layers} layer{'s' * (phase.layers != 1)}, "
+            f"batches of {phase.batch_size}{masks}"
+        )
+    return f"({'; '.join(parts)})"
 
 
 COLUMNS = "steps layers batch tokens predicted masks data".split()

@@ -200,6 +200,15 @@ class Run:
             f"{left}"
         )
 
+    def nothing_left(self) -> str:
+        """Return a message for a run that was complete when it was resumed."""
+        past = (self.clock.at(self.step) - self.clock.end) / self.clock.pace
+        last = min(self.last, self.step - max(int(past), 0))
+        return (
+            f"Nothing left to train: {self.step} steps are complete, and the "
+            f"run ends after {last}"
+        )
+
     def windows(
         self, batches: Callable, cadences: Sequence[int] = ()
     ) -> Iterator[Window]:
@@ -432,9 +441,7 @@ def train(run: Run, batches: Callable, hooks: Sequence[Hook]) -> None:
         if run.last_good:
             progress.message(run.resume_message())
         if run.finished:
-            progress.message(
-                f"Nothing left to train: step {run.step} of {run.last}"
-            )
+            progress.message(run.nothing_left())
         hooks = [*hooks, stop]
         for hook in hooks:
             hook.begin(run)

@@ -12,6 +12,7 @@ from albert_tf.training.phases import (
     Phase,
     batch_in_tokens,
     check_mask_schedule,
+    description,
     folders,
     make_phases,
     mean_work,
@@ -165,6 +166,16 @@ def test_a_phase_says_what_its_steps_are():
     assert first.summary() == f"{said}, masks 0.3"
     assert second.summary() == f"{said}, masks 0.15"
     assert phases()[0].summary() == said
+
+
+def test_a_schedule_has_a_description():
+    """The description of a schedule names its values, but not the run's end."""
+    said = "(to the end: 6 layers, batches of 64)"
+    assert description(phases()) == description(phases(steps=90)) == said
+    assert description(phases("a:0.5,b", "2:0.5,6", "0.3:0.5,0.15")) == (
+        "(to step 50: 2 layers, batches of 64, masks 0.3; "
+        "to the end: 6 layers, batches of 32, masks 0.15)"
+    )
 
 
 def test_the_phases_are_a_table():

@@ -51,12 +51,19 @@ def test_a_resumed_run_ends_with_the_same_bits(unbroken, tmp_path):
 
 
 def test_a_run_with_nothing_left_to_train_says_so(unbroken, tmp_path, capfd):
-    """A run whose steps are all complete prints a message."""
+    """A complete run prints its number of steps and the number requested."""
     copied(unbroken[0], tmp_path, 7)
-    resumed = make_run(tmp_path, stop_step=4)
-    go(resumed)
-    assert resumed.step == 7
-    assert "Nothing left to train: step 7 of 4" in capfd.readouterr().err
+    for last, changes in (
+        (4, {"stop_step": 4}),
+        (5, {"num_train_steps": 5}),
+        (5, {"num_train_steps": 5, "stop_step": 6}),
+        (7, {"num_train_steps": 7}),
+    ):
+        resumed = make_run(tmp_path, **changes)
+        go(resumed)
+        assert resumed.step == 7
+        said = f"train: 7 steps are complete, and the run ends after {last}\n"
+        assert said in capfd.readouterr().err
 
 
 def test_a_folder_is_claimed_by_one_run(tmp_path):

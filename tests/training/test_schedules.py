@@ -150,8 +150,8 @@ def test_another_schedule_is_said(train, capsys):
     train("model", stop_step=2, depth_schedule="1:0.5,2")
     lines = capsys.readouterr().err.splitlines()
     (note,) = (line for line in lines if line.startswith("Note"))
-    assert note.startswith("Note: phases was [[2, 8, 1, None], [3, 8, 2, None]")
-    assert note.endswith("another schedule")
+    assert note.startswith("Note: schedule was (to step 2: 1 layer, batches")
+    assert note.endswith("): the other steps use the new one")
 
 
 @pytest.mark.slow

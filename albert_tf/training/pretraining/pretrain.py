@@ -134,7 +134,9 @@ def make_run(setup: Setup, clock: Clock | None) -> Run:
     describe_run(trainer, run_phases)
     facts = {
         "train_records": RunFact(fingerprint(setup.folders), "other data"),
-        "phases": RunFact(phases.facts(run_phases), "another schedule"),
+        "schedule": RunFact(
+            phases.description(run_phases), "the other steps use the new one"
+        ),
         "hosts": RunFact(
             distribution.hosts(setup.strategy), "another order of examples"
         ),
