@@ -1,7 +1,7 @@
 """Run processes in turns so that fluctuations in speed affect all equally.
 
-This module has no dependencies, so a process needs only the dependencies of its
-library.
+This module has no dependencies, so a process needs only the dependencies of the
+library that it measures.
 """
 
 import importlib.metadata

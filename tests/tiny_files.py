@@ -1,4 +1,4 @@
-"""A text, and files in all formats that contain the text."""
+"""A text, and files that contain it in all formats."""
 
 import bz2
 import csv

@@ -2,7 +2,7 @@
 
 Python runs signal handlers in the main thread, and only after C++ code returns.
 A call to TensorFlow can take minutes, during which repeated signals are merged
-into one.
+into one. `seen_at_once` therefore watches for signals in another thread.
 """
 
 import contextlib

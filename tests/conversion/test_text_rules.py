@@ -116,7 +116,10 @@ def test_flags_of_bert_may_be_texts(name):
 
 
 def test_bert_cleans_as_the_library_does():
-    """Tabs and line breaks become spaces; other control codes are dropped."""
+    """Tab, LF and CR become spaces; other control codes are dropped.
+
+    So are format and private-use characters, and U+FFFD.
+    """
     function = MAKERS["BertNormalizer"](BERT)
     dropped = "\x0b\x0c\x1c\x85\u200b\ue000\ufffd"
     assert function(f"\t\n\rA{dropped}É") == "   ae"

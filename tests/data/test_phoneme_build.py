@@ -231,10 +231,10 @@ def test_the_layout_of_public_data_is_read(tmp_path):
 
 
 def test_parts_of_documents(tmp_path):
-    """Rows of a document are joined until they have 1024 words.
+    """Rows of a document are joined until they have at least 1024 words.
 
-    Rows without a document are documents of their own, and empty rows have no
-    part.
+    A row without a document is a document of its own, and an empty row yields
+    no part.
     """
     names = [1, 1, 1, 1, 2, 2, None, None]
     sizes = [1000, 24, 1500, 1, 1023, 1, 1, 0]

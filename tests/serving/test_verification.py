@@ -334,7 +334,7 @@ def test_each_signature_is_compared(monkeypatch):
 
 
 def test_marks_of_missing_answers_hide_no_difference():
-    """The placeholders -1e30 and infinity hide no other differences."""
+    """The placeholders -1e30 and -infinity hide no other differences."""
     wanted = np.array([0.0, -1e30, -np.inf], np.float32)
     found = np.array([0.5, -1e30, -np.inf], np.float32)
     assert verification.difference("x", found, wanted) == (0.5, 0.5, "x")

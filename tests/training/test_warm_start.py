@@ -118,7 +118,10 @@ POSITIONS = "albert/embeddings/position_embeddings"
     ],
 )
 def test_positions_are_repeated_or_cut(tmp_path, positions, told):
-    """A longer position table repeats the source's; a shorter one is cut."""
+    """A longer position table repeats the source's.
+
+    A shorter one is the beginning of the source's.
+    """
     expected = saved(tmp_path, tiny.CONFIG)[POSITIONS]
     target = change(max_position_embeddings=positions)
     found, said, _ = started(tmp_path, target)

@@ -100,7 +100,8 @@ def _begins_sentence(piece: str, kind: str) -> bool:
 
     With SentencePiece, a space must precede the piece, except in scripts
     without spaces, such as Chinese, in which any letter may begin a sentence.
-    With WordPiece, whose pieces do not include spaces, any letter may as well.
+    With WordPiece, whose pieces do not include spaces, any piece that begins
+    with a letter may begin a sentence.
     """
     if kind == "sentencepiece" and piece.startswith(WORD_MARK):
         return piece != WORD_MARK
