@@ -102,6 +102,10 @@ class Clock:
             return 0
         return max(math.ceil((place - self.at(step)) / self.pace - 1e-6), 1)
 
+    def last_step(self, step: int) -> int:
+        """Return the last step of the schedule, which may be before `step`."""
+        return self.end
+
     def most(self, step: int) -> int:
         """Return the largest number of steps to run in one call."""
         return self.steps_to(self.end, step)
@@ -190,6 +194,9 @@ class BudgetClock(Clock):
         ending = (bool(self.eval_steps) + self.again) * self.evaluation
         ending = ending * self.step_seconds + self.checkpoint + self.closing
         return self.seconds - self.used() - ending
+
+    def last_step(self, step: int) -> int:
+        return step + self.steps_to(self.end, step)
 
     def most(self, step: int) -> int:
         """Return half of the remaining steps, because their pace may change."""

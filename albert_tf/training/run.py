@@ -202,8 +202,7 @@ class Run:
 
     def nothing_left(self) -> str:
         """Return a message for a run that was complete when it was resumed."""
-        past = (self.clock.at(self.step) - self.clock.end) / self.clock.pace
-        last = min(self.last, self.step - max(int(past), 0))
+        last = min(self.last, self.clock.last_step(self.step))
         return (
             f"Nothing left to train: {self.step} steps are complete, and the "
             f"run ends after {last}"

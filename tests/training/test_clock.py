@@ -356,3 +356,10 @@ def test_a_run_out_of_time_lets_the_rate_decay():
     assert clock.steps_to(1000, 59) == 2
     clock.turn(60, {}, over=True)
     assert clock.steps_to(1000, 60) == 0 and clock.state()["budget"]["over"]
+
+
+def test_the_last_step_of_a_complete_schedule():
+    """A schedule of steps ends at its last step; a budget, at the last done."""
+    assert Clock(90).last_step(120) == 90
+    assert BudgetClock(90, 100, 90.0, 0.0).last_step(120) == 120
+    assert BudgetClock(90, 100, 80.0, 2.0).last_step(100) == 105
