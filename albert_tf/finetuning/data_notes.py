@@ -17,7 +17,10 @@ MOST_SHOWN = 10  # labels
 FEWEST_PER_CLASS = 1.5
 UNKNOWN_SHARE = 0.05  # of the tokens
 # Scripts without spaces, in which a word usually has several characters.
-UNSPACED_SCRIPTS = tuple("HIRAGANA KATAKANA THAI LAO KHMER MYANMAR".split())
+UNSPACED_SCRIPTS = (
+    *"HIRAGANA KATAKANA THAI LAO KHMER MYANMAR".split(),
+    "HALFWIDTH KATAKANA",
+)
 UNSPACED_SHARE = 0.1  # of the pairs of adjacent words
 SEPARATORS = ";|/"  # in cells with several classes, besides the comma
 
@@ -103,7 +106,7 @@ def word_notes(sentences: Sequence[Sequence[str]]) -> list[str]:
     pairs = [
         (former, latter)
         for words in sentences
-        for former, latter in itertools.pairwise(words)
+        for former, latter in itertools.pairwise(filter(None, words))
     ]
     touching = [
         (former, latter)
