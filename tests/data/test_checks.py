@@ -90,7 +90,10 @@ FAULTS = {
         rewrite(lambda r: [example(128)]),
         ", record 2: `input_ids` contains 128, but values must be from 0 to 12",
     ),
-    "type": (rewrite(with_float_mask), ", record 2, Key: input_mask, "),
+    "type": (
+        rewrite(with_float_mask),
+        ", record 2: `input_mask` contains float instead of int",
+    ),
     "long": (
         rewrite(lambda r: [example(1, tokens=10)]),
         ", record 2: `input_ids` has 10 values instead of 8; ",
