@@ -34,7 +34,7 @@ from absl import app, flags, logging
 from albert_tf.base import help_page, interrupts
 from albert_tf.base.errors import InputError, near, require
 from albert_tf.base.processes import without_collection
-from albert_tf.base.removed_flags import ABSENT, gone, without_removed
+from albert_tf.base.removed_flags import absent_from, gone, without_removed
 from albert_tf.base.settings import GROUPS, converted, group_of, types_of
 
 # TensorFlow reads these variables when it is first imported; values that the
@@ -120,7 +120,7 @@ HELP = {"--help", "-help", "--helpshort", "-helpshort", "-?"}
 
 
 def _parse(argv: Sequence[str], page: str = "") -> list[str]:
-    """Parse flags as absl does, after handling help and `ABSENT` flags."""
+    """Parse flags as absl does, after handling help and removed flags."""
     if page and HELP & set(argv):
         print(page)
         sys.exit()
@@ -383,7 +383,7 @@ class Program:
         fields, passed = self.fields(), {}
         for keyword, value in values.items():
             name = self.aliases.get(keyword, keyword)
-            if name not in fields and name in ABSENT:
+            if name not in fields and name in absent_from(fields):
                 raise gone(name, value)
             if name not in fields:
                 hint = near(keyword, [*fields, *self.aliases])

@@ -267,6 +267,7 @@ def with_ranks(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Return a data set whose elements have known ranks, from its first one.
 
     The shapes of `from_generator` are unknown unless its arguments state them.
+    The first element is then read once more, so the source must be repeatable.
     """
     parts = tf.nest.flatten(dataset.element_spec)
     if all(part.shape.rank is not None for part in parts):
@@ -278,7 +279,11 @@ def with_ranks(dataset: tf.data.Dataset) -> tf.data.Dataset:
     def known(*element):
         element = element if isinstance(first, tuple) else element[0]
         return tf.nest.map_structure(
-            lambda x, like: tf.ensure_shape(x, [None] * like.shape.rank),
+            lambda x, like: (
+                tf.ensure_shape(x, [None] * like.shape.rank)
+                if isinstance(x, tf.Tensor)
+                else x
+            ),
             *(element, first),
         )
 

@@ -285,7 +285,8 @@ class AlbertConfig:
             f"--input={model_dir} --output=NEW --to=model_dir`"
         )
         require(
-            not files.exists(f"{model_dir}.index"),
+            files.is_folder(model_dir)
+            or not files.exists(f"{model_dir}.index"),
             "A model directory must be a folder, not the prefix of a "
             f"checkpoint; {command} creates one.",
             **named,

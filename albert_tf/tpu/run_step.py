@@ -314,6 +314,11 @@ class Run:
     def evaluate(self) -> dict[str, float]:
         """Print and return the mean metrics on the held-out records."""
         records = dataclasses.replace(self.metadata, settings={})
+        if self.config.masked_lm_prob:  # held-out records have the stored share
+            slots = read_metadata(self.config.data_dir).max_predictions_per_seq
+            records = dataclasses.replace(
+                records, max_predictions_per_seq=slots
+            )
         stream = RecordStream(self.config.data_dir, records, 0)
         state, report = self.evaluated(), 0.0
         for batch in stream.held_out(self.settings["eval_batch_size"]):

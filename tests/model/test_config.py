@@ -109,6 +109,8 @@ def test_a_prefix_is_no_model_directory(tmp_path):
     message = f"--input={prefix} .*Received: init_checkpoint={prefix}$"
     with pytest.raises(InputError, match=message):
         AlbertConfig.from_model_dir(prefix, "init_checkpoint")
+    AlbertConfig().save(prefix)
+    assert AlbertConfig.from_model_dir(prefix) == AlbertConfig()
 
 
 def test_pruned_heads_are_written_and_others_not(tmp_path):

@@ -239,3 +239,15 @@ def test_a_request_is_answered():
     classify.structured_input_signature = (), {"text": None}
     ask({"classify": classify}, requests_of("classify", "text"))
     assert found == [[b"mine"]] and strings(["a"]).dtype == tf.string
+
+
+def test_requests_of_earlier_exports_are_generated():
+    """Files of earlier versions have the author's mark without a hash."""
+    log = tensorflow_serving.make_message("PredictionLog")()
+    log.log_metadata.model_spec.name = tensorflow_serving.AUTHOR
+    records = [log.SerializeToString()]
+    assert tensorflow_serving.is_generated(records * 2)
+    assert tensorflow_serving.is_generated(tensorflow_serving.marked([log]))
+    log.log_metadata.model_spec.name = "operator"
+    assert not tensorflow_serving.is_generated([log.SerializeToString()])
+    assert not tensorflow_serving.is_generated([])

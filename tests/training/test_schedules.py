@@ -1,6 +1,7 @@
 """Runs with several phases: the records that they read, and resumption."""
 
 import dataclasses
+import json
 import pathlib
 import shutil
 
@@ -144,14 +145,21 @@ def test_masks_change_and_resume(train, reads, tmp_path):
 
 @pytest.mark.slow
 @eagerly()
-def test_another_schedule_is_said(train, capsys):
-    """If a run resumes with a new schedule, a note states the old schedule."""
+def test_another_schedule_is_said(train, capsys, tmp_path):
+    """If a run resumes with new phases, a note states the old phases.
+
+    They do not replace the optimizer's `schedule` among the facts.
+    """
     train("model", stop_step=1)
     train("model", stop_step=2, depth_schedule="1:0.5,2")
     lines = capsys.readouterr().err.splitlines()
     (note,) = (line for line in lines if line.startswith("Note"))
-    assert note.startswith("Note: schedule was (to step 2: 1 layer, batches")
+    assert note.startswith(
+        "Note: schedule of phases was (to step 2: 1 layer, batches"
+    )
     assert note.endswith("): the other steps use the new one")
+    facts = json.loads((tmp_path / "model" / "ckpt-2.json").read_text())
+    assert facts["about"]["schedule"] == "corrected"
 
 
 @pytest.mark.slow

@@ -86,9 +86,9 @@ def _wrong_lists(feature, sizes: dict[str, int]) -> str:
     return "; ".join(wrong)
 
 
-def _wrong_values(name: str, values: Sequence, metadata: Metadata) -> str:
+def _wrong_values(name: str, values: Sequence, limit: int) -> str:
     """Describe an illegal value of a feature; return "" if there is none."""
-    limit, values = value_limits(metadata)[name], np.asarray(values)
+    values = np.asarray(values)
     illegal = values[~legal(values, limit)]
     legal_values = f"from 0 to {limit - 1}" if limit else "0 or greater"
     return (
@@ -119,9 +119,9 @@ def _wrong_padded(feature, metadata: Metadata) -> str:
     sizes = static_sizes(metadata)
     if wrong := _wrong_lists(feature, sizes):
         return wrong
-    for name in value_limits(metadata):
+    for name, limit in value_limits(metadata).items():
         if name in sizes:
-            if wrong := _wrong_values(name, feature[name], metadata):
+            if wrong := _wrong_values(name, feature[name], limit):
                 return wrong
     if "masked_lm_weights" in sizes:
         return _wrong_predictions(feature)
@@ -147,7 +147,8 @@ def _wrong_dynamic(feature, metadata: Metadata) -> str:
         "token_ids": np.frombuffer(feature["token_ids"][0], dtype)
     }
     names = "segment_lengths", "token_ids", "next_sentence_labels"
-    wrong = (_wrong_values(name, values[name], metadata) for name in names)
+    limits = value_limits(metadata)
+    wrong = (_wrong_values(x, values[x], limits[x]) for x in names)
     return next(filter(None, wrong), "")
 
 

@@ -134,7 +134,8 @@ def make_run(setup: Setup, clock: Clock | None) -> Run:
     describe_run(trainer, run_phases)
     facts = {
         "train_records": RunFact(fingerprint(setup.folders), "other data"),
-        "schedule": RunFact(
+        # Not the optimizer's `schedule`, which is a fact of the trainer.
+        "schedule of phases": RunFact(
             phases.description(run_phases), "the other steps use the new one"
         ),
         "hosts": RunFact(
