@@ -179,8 +179,7 @@ def run(
     # Escape names that the console cannot print.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    # The programs print their output; lower log levels, as of TensorFlow, are
-    # noise.
+    # Lower log levels, such as TensorFlow's, are noise.
     logging.set_verbosity(logging.WARNING)
     try:
         with interrupts.seen_at_once(_end_at_second_interrupt()):

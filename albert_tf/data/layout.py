@@ -21,6 +21,11 @@ from albert_tf.text.symbols import load_vocabulary
 from albert_tf.text.vocabulary import Vocabulary
 
 
+def id_type(vocab_size: int) -> np.dtype:
+    """Return the data type of ids in dynamic records."""
+    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<i4")
+
+
 @dataclasses.dataclass(frozen=True)
 class Pairs:
     """Segment pairs as ranges of the documents' tokens; each field is [n]."""

@@ -13,7 +13,7 @@ from tiny_records import serialized, write
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.builder import build
-from albert_tf.data.layout import vocabulary_beside
+from albert_tf.data.layout import id_type, vocabulary_beside
 from albert_tf.data.masking import DYNAMIC, MaskingConfig
 from albert_tf.data.records import (
     checks,
@@ -23,7 +23,6 @@ from albert_tf.data.records import (
     tfrecord,
 )
 from albert_tf.data.records.metadata import read_metadata
-from albert_tf.data.records.record_rules import id_type
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training.distribution import DistributionConfig
 from albert_tf.training.pretraining.run_setup import check_readers

@@ -11,11 +11,11 @@ from properties import examples, texts
 from tiny_records import serialized
 
 from albert_tf.base.errors import InputError
+from albert_tf.data.layout import id_type
 from albert_tf.data.masking import Instances, Masked
 from albert_tf.data.records import parsing, tfrecord
 from albert_tf.data.records.inspect_records import show
 from albert_tf.data.records.metadata import Metadata, RecordFile, load_metadata
-from albert_tf.data.records.record_rules import id_type
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,9 @@ from albert_tf.base.settings import (
 )
 from albert_tf.data.builder.pairs import PairsConfig
 from albert_tf.data.builder.text_formats import CORPUS, ReadingConfig
+from albert_tf.data.layout import id_type
 from albert_tf.data.masking import MaskingConfig
 from albert_tf.data.records.metadata import TASKS, WORDS
-from albert_tf.data.records.record_rules import id_type
 from albert_tf.data.table_sources import InMemoryTable
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 

@@ -27,7 +27,7 @@ PART_TOKENS = 1 << 15
 class Documents:
     """Concatenated parts of tokenized documents."""
 
-    ids: np.ndarray  # [N] `record_rules.id_type`
+    ids: np.ndarray  # [N] `layout.id_type`
     starts: np.ndarray  # [N] bool, whether a token begins a word
     sentences: np.ndarray  # [S] int32, the tokens of each sentence
     parts: np.ndarray  # [D] int32, the sentences of each part

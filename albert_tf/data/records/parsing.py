@@ -19,15 +19,11 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.data.layout import (
-    Masker,
-    vocabulary_beside,
-)
+from albert_tf.data.layout import Masker, id_type, vocabulary_beside
 from albert_tf.data.masking import DYNAMIC, STATIC, Draws
 from albert_tf.data.phoneme_masking import mask_words
 from albert_tf.data.records.metadata import MASKED_NAMES, PHONEMES, Metadata
 from albert_tf.data.records.record_rules import (
-    id_type,
     legal,
     static_sizes,
     value_limits,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from albert_tf.data.layout import id_type
 from albert_tf.data.masking import DYNAMIC
 from albert_tf.data.records.metadata import (
     LABELS,
@@ -15,11 +16,6 @@ from albert_tf.data.records.metadata import (
     PHONEMES,
     Metadata,
 )
-
-
-def id_type(vocab_size: int) -> np.dtype:
-    """Return the data type of ids in dynamic records."""
-    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<i4")
 
 
 def value_limits(metadata: Metadata) -> dict[str, int]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from albert_tf.base.errors import InputError
-from albert_tf.data.layout import Masker
+from albert_tf.data.layout import Masker, id_type
 from albert_tf.data.masking import DYNAMIC
 from albert_tf.data.records import tfrecord
 from albert_tf.data.records.metadata import (
@@ -24,7 +24,6 @@ from albert_tf.data.records.metadata import (
     entry_path,
 )
 from albert_tf.data.records.record_rules import (
-    id_type,
     record_fault,
     static_sizes,
 )

@@ -315,7 +315,7 @@ def encode_unmasked(instances: Instances, id_type: np.dtype) -> list[bytes]:
 
     Args:
       instances: the instances to encode.
-      id_type: `record_rules.id_type` of the vocabulary.
+      id_type: `layout.id_type` of the vocabulary.
     """
     real = instances.maskable
     ids = instances.input_ids[real].astype(id_type).tobytes()
