@@ -28,7 +28,7 @@ SCRIPTS = ("create_pretraining_data", "pretrain", "finetune")
 TITLES = {
     "library": "Models that take strings",
     "model": "The encoder",
-    "text": "Tokenizers",
+    "conversion": "Tokenizers",
     "training": "Optimizers and hooks",
     "base": "Errors",
 }
