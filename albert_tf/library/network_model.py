@@ -182,7 +182,7 @@ class NetworkModel(ModelWithTokenizer):
         return outputs
 
     def predict_on_batch(self, x):
-        """Return what `predict` returns for a batch of ids."""
+        """Return the answers to one batch of ids, as `predict` does."""
         return self.values_of_outputs(super().predict_on_batch(x))
 
     # The loss and the metrics.

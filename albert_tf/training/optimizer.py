@@ -385,8 +385,8 @@ class Optimizer(keras.optimizers.Optimizer):
     def reduce(self, gradients: list[tf.Tensor]):
         """Return the clipped sum of all replicas' gradients, and a norm.
 
-        The norm is that of the sum before the sum is clipped. With
-        `per_replica`, each replica's gradients are clipped instead of the sum.
+        The norm is that of the unclipped sum. With `per_replica`, each
+        replica's gradients are clipped instead of the sum.
         This method must be called in a replica. The replicas' gradients must
         add up to the gradient of the whole batch.
         """
