@@ -8,6 +8,7 @@ import signal
 import sys
 import types
 import zipfile
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -437,3 +438,22 @@ def test_jax_is_imported_with_long_integers(monkeypatch):
     monkeypatch.setitem(sys.modules, "jax", None)
     with pytest.raises(InputError, match="install `flatbuffers` and `jax`"):
         jax_for_steps()
+
+
+@pytest.mark.parametrize(("share", "slots"), [(0.0, 19), (0.3, 9)])
+def test_held_out_records_have_the_stored_share(
+    monkeypatch, tmp_path, share, slots
+):
+    """Another mask rate does not change the predictions of held-out records."""
+    dynamic = {"masking": "dynamic"}
+    splits = {"train": (), "eval": ()}
+    stored = Metadata(64, 9, 50, "", splits, dynamic)
+    stored.write(str(tmp_path))
+    run, stream = mock.MagicMock(), mock.MagicMock()
+    run.metadata, run.config.masked_lm_prob = stored.masked_at(0.3), share
+    run.config.data_dir = str(tmp_path)
+    run.file.summarize.return_value = {"loss": 1.0}
+    monkeypatch.setattr(run_step_module, "RecordStream", stream)
+    run_step_module.Run.evaluate(run)
+    (_, records, _), _ = stream.call_args
+    assert records.max_predictions_per_seq == slots
