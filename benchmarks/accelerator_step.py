@@ -4,9 +4,9 @@
 
 `tpu_check --step_file` writes the file. With `--peer`, which needs PyTorch and
 transformers, Hugging Face's compiled ALBERT does the same work in a process
-that takes turns with this process. The outputs of each step are the inputs of
-the next step. The outputs of the first step are compared with the outputs of
-JAX's CPU backend.
+that takes turns with this process. Each step starts from the state that the
+previous step returned. The outputs of the first step are compared with the
+outputs of JAX's CPU backend.
 """
 
 import argparse
@@ -64,7 +64,10 @@ class Step:
         self.values = file.jax.device_put(values, device)
 
     def step(self) -> dict:
-        """Run a step; return its outputs, which are the next step's inputs."""
+        """Run a step; return {name: output}.
+
+        The next step starts from the state in these outputs.
+        """
         outputs = self.call(*(self.values[n] for n in self.names))
         named = dict(zip(self.outputs, outputs, strict=True))
         self.values |= {n: x for n, x in named.items() if n in self.values}
@@ -72,7 +75,7 @@ class Step:
 
 
 def random_batch(file: StepFile, rng: np.random.Generator) -> dict:
-    """Return a batch of random token ids without padding."""
+    """Return a batch of random examples without padding."""
     shapes, words = file.shapes, file.about["config"]["vocab_size"]
     tokens, slots = shapes["input_ids"], shapes["masked_lm_ids"]
     rows = [rng.permutation(tokens[1])[: slots[1]] for _ in range(slots[0])]

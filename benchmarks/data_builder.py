@@ -63,7 +63,7 @@ def session_bytes(root: int) -> int:
 
 
 def measured(command: list[str]) -> tuple[float, int]:
-    """Run a command; return its seconds and the peak bytes of its processes."""
+    """Run a command; return its duration (s) and its peak memory (bytes)."""
     start, most = time.perf_counter(), 0
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, start_new_session=True
@@ -80,7 +80,10 @@ def measured(command: list[str]) -> tuple[float, int]:
 def build(
     config: BenchmarkConfig, kind: str, processes: str, tree: str
 ) -> tuple[float, int, Metadata]:
-    """Build records; return the seconds, the peak bytes and the metadata."""
+    """Build records; return the duration, the peak memory and the metadata.
+
+    The duration is in seconds, and the memory in bytes.
+    """
     masking, duplicates = kind.split("-")
     with tempfile.TemporaryDirectory() as folder:
         flags = {

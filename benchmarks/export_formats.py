@@ -93,7 +93,7 @@ def tensorflow(threads: int = 2):
 
 
 def saved_model_calls(args):
-    """Load a SavedModel; return the start time and two functions.
+    """Load a SavedModel; return the time at the start and two functions.
 
     The functions run the model on ids and on texts.
     """
@@ -113,9 +113,10 @@ def saved_model_calls(args):
 
 
 def litert_calls(args):
-    """Load a LiteRT model; return the start time and a function.
+    """Load a LiteRT model; return the time at the start and a function.
 
-    The function runs the model on ids; None stands for a function of texts.
+    The function runs the model on ids. The third value is None, because the
+    model accepts no texts.
     """
     from albert_tf.serving.litert_runner import Runner
 
@@ -134,7 +135,7 @@ def litert_calls(args):
 
 
 def onnx_calls(args):
-    """Load an ONNX model; return the start time and two functions.
+    """Load an ONNX model; return the time at the start and two functions.
 
     The functions run the model on ids and on texts.
     """
@@ -166,7 +167,10 @@ CALLS = {"onnx": onnx_calls} | dict.fromkeys(LITERT, litert_calls)
 
 
 def scores(call, data: dict) -> dict[str, float]:
-    """Return the difference from the Python model, and an accuracy if known."""
+    """Return the largest difference from the Python model.
+
+    If the data have labels, return the accuracy too.
+    """
     values = outputs_of(call, data)
     told = {"difference": float(np.abs(values - data["wanted"]).max())}
     if "labels" in data:
@@ -214,7 +218,10 @@ def export(args, name: str, folder: str) -> int:
 
 
 def make_inputs(args, path: str) -> int:
-    """Write inputs and the Python model's outputs; return its size in bytes."""
+    """Write the inputs, and the Python model's outputs for them, to a file.
+
+    Return the size of the model's parameters in bytes.
+    """
     tf = tensorflow()
     from albert_tf.serving.server import load_server
     from albert_tf.serving.signatures import ServingConfig

@@ -68,7 +68,7 @@ def start(asked: argparse.Namespace, case: dict) -> list[Worker]:
 
 
 def row(part: str, worker: Worker, first: Worker) -> tuple[str, ...]:
-    """Return the table row of a worker."""
+    """Return a worker's table row, with its speed relative to `first`."""
     return (
         f"{part}, {worker.name}",
         f"{worker.last['examples'] / worker.median:.1f}",

@@ -46,7 +46,10 @@ def our_trainer(case: dict):
 
 
 def ours(case: dict) -> Callable[[], int]:
-    """Return a function that runs a pass with this project's code."""
+    """Return a function that runs a pass with this project's code.
+
+    The function returns the number of examples.
+    """
     from albert_tf.base import program
 
     with program.quiet_start():
@@ -106,7 +109,10 @@ def sorted_batches(case: dict) -> list[dict[str, np.ndarray]]:
 
 
 def hugging_face(case: dict, compiled: bool) -> Callable[[], int]:
-    """Return a function that runs a pass with Hugging Face's ALBERT."""
+    """Return a function that runs a pass with Hugging Face's ALBERT.
+
+    The function returns the number of examples.
+    """
     import torch
     import transformers
 

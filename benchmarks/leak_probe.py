@@ -193,7 +193,7 @@ def measure(segments: Segments, next_sentence: bool = False) -> dict:
 def probe(
     paths: list[str], vocab_size: int, next_sentence: bool = False
 ) -> dict:
-    """Probe record files that share no text; see `measure`.
+    """Return what `measure` finds in record files that share no text.
 
     Args:
       paths: the files, for example those returned by `first_duplicate`.

@@ -103,7 +103,7 @@ class Layer:
 
 
 class Writer(io.RawIOBase):
-    """A file that is written through a layer."""
+    """A file whose writes a `Layer` counts and may break."""
 
     def __init__(self, file, layer: Layer):
         self._file, self._layer = file, layer
@@ -126,7 +126,7 @@ class Writer(io.RawIOBase):
 
 @contextlib.contextmanager
 def counted_writes(layer: Layer) -> Iterator[None]:
-    """Within the `with` block, count all writes to disk with a layer."""
+    """Within the `with` block, count all operations that change the disk."""
     opened, write = files.opened, checkpoints._write
 
     def open_counted(path, mode):
@@ -159,7 +159,7 @@ def subclasses(cls: type) -> list[type]:
 
 @contextlib.contextmanager
 def counted_hooks(layer: Layer) -> Iterator[None]:
-    """Within the `with` block, count every call to a hook with a layer."""
+    """Within the `with` block, count every call to a hook."""
     with contextlib.ExitStack() as stack:
         for cls in subclasses(Hook):
             for name in {"begin", "after", "end"} & vars(cls).keys():
@@ -359,7 +359,10 @@ class Task:
     whole: pathlib.Path
 
     def judged(self, output: pathlib.Path, broken: Ended, statuses) -> str:
-        """Resume a broken program without the fault; return the outcome."""
+        """Resume a broken program without the fault; return the outcome.
+
+        `statuses` are the exit statuses that the broken program may have.
+        """
         if "Traceback" in broken.output or broken.status not in statuses:
             return f"{FAILED}, status {broken.status}: {broken.output[-1500:]}"
         resumed = run(lambda: self.work(output))
@@ -391,7 +394,7 @@ class Trials:
         return self.world.folder / f"trial-{self.number}"
 
     def places(self, counted, work: Action) -> list[int]:
-        """Return random calls to break, or all calls if there are few."""
+        """Return the numbers of up to `runs` random calls, in order."""
         layer, output = Layer(), self.new_folder()
 
         def count():
@@ -420,7 +423,10 @@ class Trials:
             yield task.judged(output, run(action), statuses)
 
     def under(self, fault, task: str, **settings) -> Iterator[str]:
-        """Run whole programs under a fault that must not break them."""
+        """Run whole programs under a fault that must not break them.
+
+        Yield the outcomes.
+        """
         task = self.tasks[task]
         for _ in range(self.runs):
             output, draw = self.new_folder(), random.Random(self.draw.random())

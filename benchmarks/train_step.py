@@ -1,4 +1,4 @@
-"""Compare the time per pretraining step with other libraries.
+"""Compare the time of a pretraining step with that in other libraries.
 
     python benchmarks/train_step.py --case=base-128 [--peer_python=PYTHON]
 

@@ -277,7 +277,7 @@ def hugging_face(case: Case, form: str) -> Callable[[], float]:
 
 
 def matrix_product(case: Case, size: int) -> Callable[[], float]:
-    """Return a function that computes a matrix product, the speed limit."""
+    """Return a function that computes a matrix product, as the speed limit."""
     import tensorflow as tf
 
     square = tf.random.stateless_normal([size, size], [0, 1])

@@ -24,7 +24,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 GENERATED = ROOT / "docs" / "generated"
 SCRIPTS = ("create_pretraining_data", "pretrain", "finetune")
 
-# Titles of the reference by the package that defines a public name.
+# {package: title in the reference of the public names that it defines}
 TITLES = {
     "library": "Models that take strings",
     "model": "The encoder",

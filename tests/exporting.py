@@ -59,7 +59,7 @@ def packed(tokenizer, first, second=None, length=LENGTH):
 
 
 def close(found, wanted, tolerance=1e-5):
-    """Assert that arrays agree within the tolerance for exported models."""
+    """Assert that two arrays have the same shape and agree to a tolerance."""
     found, wanted = np.asarray(found), np.asarray(wanted)
     assert found.shape == wanted.shape
     assert np.abs(found - wanted).max(initial=0.0) <= tolerance
@@ -119,9 +119,10 @@ def copied(pretrained_dir, folder):
 
 
 def question_task(head, impossible=True):
-    """Return a question-answering task with short windows, as in SQuAD 2.0.
+    """Return a question-answering task with short windows.
 
-    The limit on the length of answers excludes many candidates.
+    The task is scored as in SQuAD 2.0. If `impossible` is true, a question may
+    have no answer. The limit of two tokens per answer excludes many candidates.
     """
     config = TaskConfig(
         max_seq_length=20,
@@ -149,7 +150,7 @@ def of_kind(kind, folder, pretrained_dir, layers=1):
 
 
 def with_threshold(task, odds):
-    """Return a task whose threshold is between two odds with the same sign.
+    """Return a task with a threshold between two null odds of the same sign.
 
     Some answers thus differ from those with a threshold of 0.
     """
@@ -173,7 +174,10 @@ def without_tokenizer(pretrained_dir, folder):
 
 
 def every_node(nodes, bodies) -> list:
-    """Return nodes, and all nodes of the functions that these nodes call."""
+    """Return nodes, and all nodes of the functions that these nodes call.
+
+    `bodies` is {function: nodes}, as `library` returns it.
+    """
     names = [v.func.name for n in nodes for v in n.attr.values()]
     inner = [every_node(bodies[name], bodies) for name in names if name]
     return sum(inner, list(nodes))
@@ -186,7 +190,7 @@ def library(served) -> dict:
 
 
 def product_flops(graph) -> int:
-    """Return twice the number of multiply-adds in matrix products."""
+    """Return twice the multiply-adds in a graph's matrix products."""
     total = 0
     for op in graph.get_operations():
         left = op.inputs[0].shape if op.inputs else None

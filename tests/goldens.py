@@ -3,7 +3,7 @@
 The released code is google-research/albert at commit b772393. The files
 `testdata/released/gN.npz` contain a config, weights, inputs, outputs
 and gradients of the released code; `g1_train.npz` contains weights after 1 and
-3 training steps of that code. Names are the released names.
+3 training steps of that code. The arrays have the released names.
 """
 
 import dataclasses
@@ -87,7 +87,7 @@ def load(name: str) -> Golden:
 
 
 def to_ours(table: dict, config: AlbertConfig) -> dict[str, np.ndarray]:
-    """Rename arrays from the released names to our names."""
+    """Return released weights with this project's names and layouts."""
     return {
         name: table[place.name].T if place.transposed else table[place.name]
         for name, place in places(config, GOOGLE).items()

@@ -29,7 +29,7 @@ def write(folder, content, **settings) -> str:
 
 
 def with_symbols() -> SentencePieceTokenizer:
-    """Return a tokenizer with user-defined pieces like the released ones."""
+    """Return a tokenizer with user-defined pieces, as in the release."""
     proto = sentencepiece_model_pb2.ModelProto.FromString(
         vocabularies.sentencepiece_model()
     )
@@ -43,7 +43,10 @@ def replace(text: str, content: str) -> dict:
 
 
 def of_transformers(tokenizer: SentencePieceTokenizer, *rules) -> dict:
-    """Return a tokenizer's `tokenizer.json` in the form of transformers 5."""
+    """Return a tokenizer's `tokenizer.json` in the form of transformers 5.
+
+    `rules` are normalizers that come before the tokenizer's own.
+    """
     proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.content)
     charsmap = base64.b64encode(proto.normalizer_spec.precompiled_charsmap)
     rule = {"type": "Precompiled", "precompiled_charsmap": charsmap.decode()}

@@ -11,7 +11,7 @@ MISSING = "needs tensorflow_text: pip install"
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
-    """Report a test that fails without tensorflow-text as skipped."""
+    """Report a test as skipped if it fails for lack of tensorflow-text."""
     report = (yield).get_result()
     if not (report.failed and call.excinfo):
         return

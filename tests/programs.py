@@ -1,8 +1,8 @@
 """Run programs in processes that have already imported TensorFlow.
 
 A server, which is forked right after the import of TensorFlow, forks a process
-for each program. Apart from the import, the process is like a new `python`,
-without devices or flags.
+for each program. Apart from the import, the process is like a new `python`:
+TensorFlow has not yet looked for devices, and no flags are defined.
 """
 
 import functools
@@ -92,7 +92,7 @@ def run(*arguments: object, cwd: object = ".", stdin: str = ""):
 
 
 def fresh(*arguments: object, **how: object) -> str:
-    """Run a new `python` with arguments; return its output."""
+    """Run a new `python`, which must succeed; return its output."""
     command = [sys.executable, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, **how)
     assert done.returncode == 0, done.stderr

@@ -25,9 +25,9 @@ def examples(number: int) -> settings:
     )
 
 
-# Letters with cases, accents and their orders, ligatures, white space, marks of
-# SentencePiece and WordPiece, quotes, ideographs, emoji with joiners, scripts
-# from right to left, and characters without a width or a meaning.
+# Letters with and without case, accents whose order matters, ligatures, white
+# space, marks of SentencePiece and WordPiece, quotes, ideographs, emoji with
+# joiners, right-to-left scripts, and characters without a width or a meaning.
 SPECIAL = [
     *"aAzéÉıİßẞΣσς'\"`.,;-_01½²ǅŉﬁﬃ中文「」か゚ガ각ㄱㅏ▁#[]{}<>()|\\/~",
     *" \t\r\n\x0b\x1c\x85\u00a0\u1680\u2003\u2028\u2029\u3000",

@@ -60,7 +60,7 @@ def cells(program: Program, field: dataclasses.Field) -> tuple[str, ...]:
 
 
 def programs() -> Iterator[tuple[Program, str]]:
-    """Yield each command's program and name, and the model's config."""
+    """Yield (program, name) for the model's config and for each command."""
     yield Program(AlbertConfig, (AlbertConfig,)), "albert_config.json"
     for place in PROJECT["scripts"].values():
         module = importlib.import_module(place.removesuffix(":cli"))

@@ -1,4 +1,4 @@
-"""Fixtures for all tests: four logical CPUs, a tiny tokenizer and model.
+"""The setup of TensorFlow for tests, and the fixtures that tests share.
 
 `conftest.py` loads this module.
 """

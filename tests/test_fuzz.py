@@ -26,7 +26,7 @@ DEEP = b"[" * mutators.DEPTH
 LEVELS = b'{"vocab_size": %b1%b}' % (b"[" * 400, b"]" * 400)
 LENGTH = struct.pack("<Q", 2**63)
 HUGE = LENGTH + struct.pack("<I", tfrecord.masked_crc32c(LENGTH))
-# {reader: contents of files that once raised another error}
+# {reader: contents of files that once raised an error other than `InputError`}
 FAILED = {
     "static records": {"metadata.json": DEEP, "piece_counts.json": DEEP},
     "records without metadata": {"train-00000-of-00004.tfrecord": HUGE},

@@ -26,7 +26,7 @@ def room(module: str) -> str:
 
 
 def height(module: str) -> int:
-    """Return the height of a module's package; commands are at the top."""
+    """Return how many packages are below a module's; commands are on top."""
     name = room(module)
     return ROOMS.index(name) if name else len(ROOMS)
 
@@ -66,7 +66,10 @@ COMMANDS = sorted(name for name in MODULES if not room(name))
 
 
 def test_a_file_in_the_package_is_a_command():
-    """A file directly in `albert_tf` only runs `cli` from one module."""
+    """A file directly in `albert_tf` only runs `cli` from one module.
+
+    All other modules are in the packages that `ROOMS` lists.
+    """
     for name in COMMANDS:
         assert len(own_imports(TREES[name]) - {"base.program"}) == 1
         kinds = [type(node) for node in TREES[name].body]

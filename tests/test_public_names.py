@@ -24,7 +24,7 @@ def test_the_names_are_those_of_the_page():
 
 @pytest.mark.parametrize("name", albert_tf.PUBLIC)
 def test_every_name_loads(name):
-    """Each public name is an object in its module and has a docstring."""
+    """Each public name refers to a documented object in its module."""
     value = getattr(albert_tf, name)
     module = importlib.import_module(albert_tf.PUBLIC[name])
     assert value is getattr(module, name)
@@ -32,7 +32,10 @@ def test_every_name_loads(name):
 
 
 def test_type_checkers_see_the_names(tmp_path):
-    """The wheel has a stub that imports every name from its module."""
+    """The built package has a stub that imports every name from its module.
+
+    It also has the marker file `py.typed`.
+    """
     setup = [sys.executable, "setup.py", "-q", "build_py", f"-d{tmp_path}"]
     subprocess.run(setup, check=True, cwd=PAGE.parents[1], capture_output=True)
     tree = ast.parse((tmp_path / "albert_tf/__init__.pyi").read_text())

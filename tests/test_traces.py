@@ -97,9 +97,9 @@ def evaluated(machine, **values):
 
 
 def test_scores_that_count_are_compared_where_bits_are():
-    """On other machines, scores that count examples may differ.
+    """Scores that count examples may differ, but only on other machines.
 
-    Losses may not differ by more than the tolerance.
+    Even there, losses may not differ by more than the tolerance.
     """
     tie = {"loss": 3.0, "accuracy": 0.6}
     assert comparison.first_difference(RECORDED, evaluated(HERE, **tie))

@@ -112,7 +112,7 @@ _TRAINERS: dict[tuple, tuple[Trainer, dict]] = {}
 def traced_once(
     make: Callable[[], Trainer], training: TrainingConfig, *more
 ) -> Trainer:
-    """Return a trainer in its initial state, if possible with traced graphs.
+    """Return a trainer in its initial state; reuse traced graphs if possible.
 
     Args:
       make: a function that creates the trainer; tracing takes seconds.

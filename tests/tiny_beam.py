@@ -1,4 +1,4 @@
-"""A small Apache Beam, which runs a pipeline in memory as it is defined.
+"""A substitute for Apache Beam that runs pipelines in memory when defined.
 
 A collection is a list. Elements that a real runner may reorder are reversed.
 """
@@ -59,7 +59,7 @@ def group(values):
 
 
 class Pipeline:
-    """A context in which steps run; `options` belongs to the last pipeline."""
+    """A context in which steps run; the class has the last `options`."""
 
     options = None
 
@@ -74,7 +74,7 @@ class Pipeline:
 
 
 def install(monkeypatch):
-    """Let `import apache_beam` import this module's Beam."""
+    """Let `import apache_beam` import the substitute during a test."""
     options = types.SimpleNamespace(PipelineOptions=list)
     beam = types.SimpleNamespace(
         __spec__=importlib.machinery.ModuleSpec("apache_beam", None),

@@ -32,7 +32,10 @@ def instances(rng, batch=64, tokens=48):
 
 
 def spans(rng, budget, whole_words=True):
-    """Return random examples, orders, n-grams and chosen spans."""
+    """Return random examples, orders, n-grams and chosen spans.
+
+    In each example, the spans cover at most `budget` tokens.
+    """
     batch = instances(rng)
     begins = maskable = batch.maskable
     if whole_words:

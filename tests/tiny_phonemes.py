@@ -52,7 +52,10 @@ def write_rows(path, rows):
 
 
 def build(output, *paths, **settings):
-    """Build records of 32 positions; return their metadata and the summary."""
+    """Build records of 32 positions.
+
+    Return their metadata and the output that the program printed.
+    """
     values = {
         "max_seq_length": 32,
         "num_words": 40,

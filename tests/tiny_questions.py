@@ -8,7 +8,7 @@ CONTEXT = "Good film, the PLOT of this one is awful and so very poor in it."
 
 
 def asked(name, text, answer=None, context=CONTEXT):
-    """Return a question; the answer "" marks it as unanswerable."""
+    """Return a question; "" means no answer, and None an unknown answer."""
     if answer is None:
         return Question(name, text, context, None)
     start = context.index(answer)

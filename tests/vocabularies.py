@@ -35,7 +35,7 @@ WORDPIECES = """[PAD] [unused1] [UNK] [CLS] [SEP] [MASK] un ##aff ##able a ##a
 the cafe caf ##e ##é , . - ! ' 中 文 「 」 σ ##ς ##σ ##ο ο 10 ##0 Un [ ]
 mask cls i ##i""".split()
 
-# Accents with a canonical order, at each position in a word.
+# Combining marks that normalization reorders, each as a first and later piece.
 MARKS = "\u302e\U0001d165\U0001d16d"
 WORDPIECES += [*MARKS, *(f"##{mark}" for mark in MARKS)]
 
@@ -76,7 +76,10 @@ def sentencepiece_model(special: Sequence[str] = SPECIAL) -> bytes:
 
 
 def exchange(folder, pieces: Sequence[str]) -> None:
-    """Replace a folder's WordPiece vocabulary, as a user might on purpose."""
+    """Replace a folder's WordPiece vocabulary, and remove the hash of the old.
+
+    A user might do the same on purpose.
+    """
     folder = pathlib.Path(folder)
     (folder / "vocab.txt").write_text("\n".join(pieces))
     settings = folder / "tokenizer.json"

@@ -79,7 +79,10 @@ def package_folder(package: str) -> str | None:
 
 
 def package_documents(package: str) -> Iterator[Document]:
-    """Yield the documents of a package, except its tests, in a fixed order."""
+    """Yield the documents of a package in a fixed order.
+
+    Files in `SKIPPED_FOLDERS`, such as tests, are omitted.
+    """
     root = package_folder(package)
     for folder, folders, names in os.walk(root) if root else ():
         folders[:] = sorted(set(folders) - SKIPPED_FOLDERS)
@@ -116,7 +119,10 @@ def corpus() -> list[Document]:
 
 
 class Example(NamedTuple):
-    """A masked passage of a document, and the library of its origin."""
+    """A masked passage, its label and the name of its document.
+
+    The label is a key of `LABELS`, which identifies a library.
+    """
 
     text: str
     label: str
@@ -190,7 +196,8 @@ def write_corpus(output_dir: str, rng: np.random.Generator) -> dict[str, Any]:
     """Write the corpus, the task and their statistics; return the statistics.
 
     The corpus does not include the task's test documents, so pretraining does
-    not see them. `statistics.json` is written last.
+    not see them. `statistics.json` is written last, so it exists only if all
+    files are complete.
     """
     everything = corpus()
     splits = task(everything, rng)
