@@ -7,13 +7,14 @@ VENV ?= .venv
 REQUIREMENTS ?=
 # The extras of pyproject.toml to install in VENV.
 EXTRAS ?= test
-# How uv chooses versions, for example lowest-direct. If empty, pip installs.
+# How uv chooses versions, for example lowest-direct. If empty, pip installs the
+# packages.
 RESOLUTION ?=
 # Files whose requirements replace those of pyproject.toml; needs RESOLUTION.
 OVERRIDES ?=
 # Arguments of pytest that select what `make lowest` and `make next` run.
 TESTS ?=
-# Processes that run the tests; each needs about 3 GB.
+# Processes that run the tests; each needs about 3 GB of memory.
 TEST_PROCESSES ?= 2
 # Arguments of `make traces`: names of runs, or --record and names of runs.
 TRACES ?=
@@ -85,7 +86,7 @@ interchange:
 interchange-tests: $(INSTALLED)
 	$(BIN)/python -m pytest -p tests.no_skips -m interchange
 
-# This target does not run the linter, which needs one version of ruff.
+# This target omits the linter, whose results depend on the version of ruff.
 tests: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile $(TESTS)
 

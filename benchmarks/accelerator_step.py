@@ -139,7 +139,7 @@ def row(name: str, seconds: list[float], about: dict, rate, mb) -> tuple:
 
 
 def measure(path: str, asked: argparse.Namespace) -> None:
-    """Time the step in a file, compare it with others, and print a table."""
+    """Time the step in a file, check its outputs, and print a table."""
     file = StepFile(path)
     about, jax = file.about, file.jax
     device, dtype = jax.devices()[0], about["training"]["dtype"]

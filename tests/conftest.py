@@ -8,9 +8,10 @@ pytest.register_assert_rewrite("shared_fixtures")
 
 
 def pytest_configure(config):
-    """Import TensorFlow, which takes seconds, unless workers run the tests.
+    """Load `shared_fixtures`, unless worker processes run the tests.
 
-    With `-n`, this process only distributes the tests. TensorFlow's notes about
+    With `-n`, this process only distributes the tests, so it does not need
+    TensorFlow, whose import takes seconds. TensorFlow's messages about
     processors are hidden.
     """
     if config.getoption("numprocesses", None):

@@ -48,7 +48,7 @@ def make_model_dir(directory: pathlib.Path, **changes) -> str:
 
 
 def opinion(rng: np.random.Generator, word: str) -> str:
-    """Return a sentence of filler words with a word at a random position."""
+    """Return a sentence of filler words with `word` at a random position."""
     words = rng.choice(FILLERS, rng.integers(3, 8)).tolist()
     words.insert(rng.integers(len(words) + 1), word)
     return " ".join(words)

@@ -1,7 +1,7 @@
 """The part of a comparison that runs transformers, in its own process.
 
 TensorFlow 2.20 and the default build of PyTorch abort in the same process when
-transformers loads its compiler.
+transformers loads PyTorch's compiler.
 """
 
 import pathlib
@@ -17,7 +17,10 @@ INDEX |= {"token_type_ids": "segment_ids"}
 
 
 def make(folder: str, values: dict, identity: bool) -> None:
-    """Write a random model; `identity` makes its projection the identity."""
+    """Write a random model.
+
+    With `identity`, the projection of its embeddings is the identity.
+    """
     torch.manual_seed(3)
     model = transformers.AlbertForPreTraining(
         transformers.AlbertConfig(**values)
