@@ -41,7 +41,7 @@ def label_counts(task: Task, features: Features) -> dict[str, int]:
 
 
 def looks(label: str) -> str:
-    """Return a form that is equal for labels that people may confuse."""
+    """Return a form of a label that is equal for labels that look alike."""
     text = " ".join(unicodedata.normalize("NFKC", label).casefold().split())
     try:
         return f"{float(text.replace(',', '.')):g}"
@@ -50,7 +50,10 @@ def looks(label: str) -> str:
 
 
 def labels_alike(labels: Sequence[str]) -> list[list[str]]:
-    """Return groups of labels that differ only in case, spaces or format."""
+    """Return groups of labels that look alike.
+
+    Such labels differ only in case, spaces or number format.
+    """
     groups = defaultdict(list)
     for label in labels:
         groups[looks(label)].append(label)
@@ -102,7 +105,7 @@ def _is_unspaced(character: str) -> bool:
 
 
 def word_notes(sentences: Sequence[Sequence[str]]) -> list[str]:
-    """Return a note if spaces would not separate the words in usual text."""
+    """Return a note, if any, on words that usual text does not separate."""
     pairs = [
         (former, latter)
         for words in sentences

@@ -35,7 +35,7 @@ class TaskEvaluator:
     """An evaluator that measures a model's current weights on a task.
 
     The attribute `tuned` is the task with the threshold from the last
-    evaluation; predictions for splits other than "eval" use this threshold.
+    evaluation split; predictions for test splits use this threshold.
 
     Args:
       model: the `Evaluator` of the model.
@@ -171,9 +171,11 @@ def load_ensemble(
 
 
 def mean_threshold(directories: Sequence[str]) -> float | None:
-    """Return an ensemble's mean threshold, or None if a member has none.
+    """Return the mean `null_score_diff_threshold` of an ensemble's members.
 
-    The null odds of averaged logits are close to the mean of the members' odds.
+    The result is None if a member has no threshold. The mean is a suitable
+    threshold, because the null odds of averaged logits are close to the mean of
+    the members' null odds.
     """
     values = [
         load_task(directory).config.null_score_diff_threshold

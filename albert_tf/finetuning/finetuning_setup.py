@@ -345,7 +345,7 @@ class Split:
 
 
 def metric_name(split: str, metric: str) -> str:
-    """Return the name of a metric's curve, such as "matched_accuracy"."""
+    """Return a metric's name in the history, such as "matched_accuracy"."""
     suffix = split.partition("_")[2]
     return f"{suffix}_{metric}" if suffix else metric
 

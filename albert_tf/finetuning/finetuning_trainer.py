@@ -94,11 +94,11 @@ class FinetuningTrainer(Trainer):
     # Adversarial training.
 
     def _micro_gradients(self, batch: Batch, divisors: dict, seed):
-        """Return the gradients of the loss plus an adversarial loss.
+        """Return the gradients of L(e) + L(e + r), and the report of L(e).
 
-        The sum is L(e) + L(e + r), where e are the word embeddings and r is the
-        adversarial perturbation, treated as constant. Both terms use the same
-        dropout masks.
+        Here, L is the loss, e are the word embeddings, and r is the adversarial
+        perturbation, treated as constant. Both terms use the same dropout
+        masks. Without adversarial training, the second term is omitted.
         """
         epsilon = self.recipe.fgm_epsilon
         if not epsilon:

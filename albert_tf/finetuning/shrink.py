@@ -127,7 +127,7 @@ def without_heads(
 
 
 EVAL_BATCH_SIZE = 32
-HEAD_EXAMPLES = 1000  # maximum number of examples that measure importance
+HEAD_EXAMPLES = 1000  # maximum number of examples for measuring importance
 
 
 @dataclasses.dataclass(frozen=True)

@@ -206,13 +206,14 @@ def sizes() -> list[int]:
 
 
 def interpolated_size(known: dict[int, int], memory: int) -> float:
-    """Return the batch size at which linear extrapolation reaches `memory`.
+    """Return the batch size at which a line through known sizes hits `memory`.
 
-    If the line through the two nearest entries does not rise, the result is
-    twice the largest known size.
+    The line passes through the two entries whose bytes are nearest to `memory`.
+    If the line does not rise, the result is twice the largest known size.
 
     Args:
-      known: {batch size: bytes needed}; with only one entry, the result is 0.
+      known: {batch size: bytes needed}; with fewer than two entries, the result
+        is 0.
       memory: bytes available.
     """
     if len(known) < 2:

@@ -182,7 +182,7 @@ def open_bundle(prefix: str) -> Bundle:
 
 
 def read(prefix: str) -> dict[str, np.ndarray]:
-    """Return {name: value} for a checkpoint; if damaged, raise `Damaged`."""
+    """Return {name: value} for a checkpoint; raise `Damaged` if damaged."""
     try:
         return open_bundle(prefix).read()
     except (OSError, ValueError, LookupError, struct.error) as error:

@@ -1,4 +1,7 @@
-"""The command that compiles a pretraining step for a TPU, without a TPU."""
+"""The command that compiles a pretraining step for a TPU, without a TPU.
+
+With `step_file`, the command writes the step to a file instead.
+"""
 
 import dataclasses
 

@@ -121,7 +121,12 @@ def read_all(prefix: str) -> None:
 
 
 def fault(prefix: str, read: Callable[[str], None]) -> str:
-    """Describe the fault in a checkpoint; return "" if it is intact."""
+    """Describe the fault in a checkpoint; return "" if it is intact.
+
+    Args:
+      prefix: the checkpoint's path without `.index`.
+      read: a function that reads a checkpoint or raises `Damaged`.
+    """
     try:
         read_facts(prefix)
     except InputError:
@@ -142,9 +147,9 @@ def _parts(directory: str) -> list[tuple[int, str, str]]:
 def listed(directory: str) -> list[str]:
     """Return the prefixes of a folder's checkpoints, newest first.
 
-    The folder's `checkpoint` file lists the checkpoints; those after its
-    current checkpoint are ignored. If the file is missing or lists none, the
-    result contains all checkpoints that have a `.json` file.
+    The folder's `checkpoint` file lists the checkpoints and names the newest of
+    them; listed checkpoints of later steps are ignored. If the file is missing
+    or lists none, the result contains all checkpoints that have a `.json` file.
     """
     files.require_no_pattern("The path of a model directory", directory)
     path = files.join(directory, STATE_FILE)

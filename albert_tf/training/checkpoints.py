@@ -258,7 +258,7 @@ def restore_run(
 def restore_latest(
     model_dir: str, variables: dict[str, tf.Variable]
 ) -> str | None:
-    """Restore the newest intact checkpoint, if any; return its prefix."""
+    """Restore the newest intact checkpoint; return its prefix, or None."""
     rule = "`output_dir` has weights but no optimizer state; pass it as "
     rule += "`init_checkpoint`, with another `output_dir`."
     return latest(
@@ -291,7 +291,7 @@ def fingerprint(model_dir: str) -> str:
 
 
 def check_claim(model_dir: str, config: AlbertConfig) -> None:
-    """Raise an error if a folder's model has a different config or none.
+    """Raise an error if a folder's model has another config, or no config.
 
     The files of a run that ended before its first checkpoint do not count as a
     model.

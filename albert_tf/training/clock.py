@@ -1,9 +1,9 @@
 """Clocks map steps to schedule positions; `Pace` limits the steps per call.
 
 The schedules of the learning rate and of phases depend on the schedule
-position. In a run with a fixed number of steps, it is the number of steps so
-far. With a time budget, the time that is left determines by how much each step
-advances it, so that it reaches its end when the time is up.
+position. In a run with a fixed number of steps, the position is the number of
+steps so far. With a time budget, the remaining time determines how far each
+step advances the position, so that the schedules end when the time is up.
 """
 
 import dataclasses
@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-# The longest call in seconds, and the minimum to which slow saving may reduce
-# this limit.
+# The longest duration of a call that runs steps, in seconds, and the minimum to
+# which slow saving may reduce this limit.
 SECONDS_PER_LOOP, LEAST_SECONDS = 5.0, 1.0
 # Seconds from SIGTERM until a preempted machine shuts down.
 NOTICE_SECONDS = 30.0
@@ -58,20 +58,26 @@ class Pace:
 
 
 def next_stop(step: int, last: int, cadences: Sequence[int]) -> int:
-    """Return the first multiple of a cadence after `step`, at most `last`."""
+    """Return the step at which the next call must end.
+
+    This is the first multiple of any cadence after `step`, but at most `last`.
+    """
     return min([last, *((step // c + 1) * c for c in cadences)])
 
 
 # The seconds per step are averaged over this many seconds or over half of the
 # remaining time, whichever is shorter.
 PACE_SECONDS = 20.0
-# Seconds to draw the curves and write the model card.
+# Seconds to draw the curves and write the model card; an estimate that applies
+# until the time is measured.
 CLOSING_SECONDS = 1.0
-# Evaluations and checkpoints are skipped if the rest of the run is shorter than
-# this share of their interval, because they would delay the end of the run.
+# With a time budget, evaluations and checkpoints are skipped if the rest of the
+# run is shorter than this share of their interval, because they would delay the
+# end, at which the run evaluates and saves anyway.
 SLACK = 0.5
 # The largest share of the schedule that one step may cover when time runs out.
-# With linear decay, the rate of the last step is this share of the peak rate.
+# With linear decay, the rate of the last step is then at most this share of the
+# peak rate.
 LAST_SHARE = 0.01
 
 
@@ -84,6 +90,7 @@ class Clock:
       step: the step at which the schedule position was last set.
       place: the schedule position at `step`.
       pace: the amount by which each step after `step` advances the position.
+      slack: see `SLACK`; 0 without a time budget.
     """
 
     end: int
@@ -97,7 +104,10 @@ class Clock:
         return self.place + (step - self.step) * self.pace
 
     def steps_to(self, place: float, step: int) -> int:
-        """Return the number of steps from `step` to a schedule position."""
+        """Return the number of steps from `step` to a schedule position.
+
+        The result is 0 if the position is already reached.
+        """
         if self.at(step) >= place:
             return 0
         return max(math.ceil((place - self.at(step)) / self.pace - 1e-6), 1)
@@ -113,7 +123,7 @@ class Clock:
     def measure(
         self, steps: int, seconds: float, fresh: bool, compiles: bool
     ) -> None:
-        """Record the duration of some steps, which this clock ignores.
+        """Record the duration of some steps; this base class ignores it.
 
         Args:
           steps: number of steps.
@@ -130,7 +140,7 @@ class Clock:
         phases: int = 0,
         to_compile: int = 0,
     ) -> None:
-        """Choose the pace for the steps after `step`; this clock keeps its own.
+        """Choose the pace after `step`; in this base class, the pace is fixed.
 
         Args:
           step: number of updates so far.
@@ -162,8 +172,8 @@ class BudgetClock(Clock):
       again: number of evaluations after the last checkpoint.
       compiling: additional seconds that the first step of each shape takes,
         because it is compiled.
-      kept: seconds used by earlier processes; None once this process has
-        compiled and run its first steps.
+      kept: seconds used by earlier processes; None in a new run, and once this
+        process has compiled and run its first steps.
       choices: {setting: value} chosen for the run.
       agree: a function that returns the chief's argument in every process.
       now: a function that returns the current time in seconds.
@@ -205,7 +215,10 @@ class BudgetClock(Clock):
     def measure(
         self, steps: int, seconds: float, fresh: bool, compiles: bool
     ) -> None:
-        """Update `step_seconds`; the first steps of a phase do not count."""
+        """Update `step_seconds` and, after a compilation, `compiling`.
+
+        The first steps of a phase do not change `step_seconds`.
+        """
         made = steps * self.step_seconds
         if self.kept is not None:
             self.began, self.kept = self.now() - self.kept - made, None
@@ -217,7 +230,7 @@ class BudgetClock(Clock):
             self.compiling = max(seconds - made, 0.0)
 
     def _least(self, step: int, over: bool) -> int:
-        """Return the fewest steps that may be left; see `LAST_SHARE`."""
+        """Return the minimum number of steps still to run; see `LAST_SHARE`."""
         left = (self.end - self.at(step)) / (LAST_SHARE * self.end)
         if over and left <= 0.5:
             return 0

@@ -155,7 +155,8 @@ def prepare_devices(
     """Configure devices before TensorFlow does anything else.
 
     This function creates the logical CPUs. For several workers, it also creates
-    and returns the strategy, which must exist before any tensor.
+    and returns the strategy, which must exist before any tensor; otherwise, the
+    result is None.
     """
     cpu = tf.config.list_physical_devices("CPU")[0]
     made = tf.config.get_logical_device_configuration(cpu) or [None]
@@ -369,7 +370,7 @@ def cpu_products(path: str = "/proc/cpuinfo") -> set[str]:
 
 
 def fast_bfloat16() -> tuple[bool, str]:
-    """Return whether bfloat16 beats float32 on this machine, and the reason."""
+    """Return whether bfloat16 is faster on this machine, and the reason."""
     if gpus := tf.config.list_physical_devices("GPU"):
         details = tf.config.experimental.get_device_details(gpus[0])
         capability = details.get("compute_capability", (0, 0))
@@ -380,7 +381,7 @@ def fast_bfloat16() -> tuple[bool, str]:
 
 
 def faster(strategy: tf.distribute.Strategy) -> tuple[str, str]:
-    """Return the precision, and the device that is the reason.
+    """Return the faster precision, and the reason for the choice.
 
     The precision is bfloat16 only if it is faster on all workers.
     """

@@ -96,7 +96,11 @@ class Evaluator:
         self._prediction_steps: dict[tuple, Callable] = {}
 
     def report(self, batch: Batch, sums: dict, metrics: dict) -> tf.Tensor:
-        """Return the sums and weights for `names`, float32 [2, len(names)]."""
+        """Return the sums and weights for `names`, float32 [2, len(names)].
+
+        `sums` and `metrics` are the results of `Objective.losses` for the
+        batch.
+        """
         weights = self.objective.weights(batch)
         pairs = [(sums[term], weights[term]) for term in self.objective.terms]
         pairs += [metrics[name] for name in self.objective.metrics]
@@ -136,7 +140,7 @@ class Evaluator:
         )
 
     def replica_step(self, batch: Batch) -> tf.Tensor:
-        """Evaluate this replica's batch; return the report of all replicas."""
+        """Evaluate this replica's batch; return the sum of all reports."""
         sums, metrics = self.objective.losses(self.model, batch, None)
         return all_sum(self.report(batch, sums, metrics))
 
@@ -156,7 +160,7 @@ class Evaluator:
         return self.summarize(report)
 
     def _prediction_step(self, outputs: Callable, spec):
-        """Return a function that predicts batches of a spec; cache it."""
+        """Return a cached function that predicts batches with a given spec."""
         known = (outputs, repr(spec))
         if known in self._prediction_steps:
             return self._prediction_steps[known]

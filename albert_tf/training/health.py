@@ -177,7 +177,8 @@ class Monitor:
       tokens: length of an example.
       flops: FLOPs of one example's forward and backward passes.
       batch: number of examples per step.
-      num_warmup_steps: number of initial steps that the warnings ignore.
+      num_warmup_steps: number of initial steps that warnings about losses and
+        accuracies ignore.
       peak_flops: peak FLOP/s of all devices together, or None if unknown.
       masked_share: share of the records' tokens that are predicted, if known.
       by_frequency: metrics of a model that predicts by frequency alone.

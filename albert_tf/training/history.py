@@ -13,7 +13,12 @@ HEALTH = "health"  # the split of rows that have a `kind` and a `note`
 
 
 def read_row(line: str, place: str) -> dict:
-    """Return a parsed row of a history; raise an error if it is damaged."""
+    """Parse a row of a history; raise an error if the row is damaged.
+
+    Args:
+      line: the text of the row.
+      place: PATH:LINE, for the error message.
+    """
     try:
         row = files.json_value(line)
         legal = isinstance(row["step"], int) and isinstance(row["split"], str)
@@ -25,9 +30,10 @@ def read_row(line: str, place: str) -> dict:
 
 
 class History:
-    """A run's rows {"step", "split", metric: value}.
+    """The history of a run: rows {"step", "split", metric: value}.
 
-    A row of the split "train" contains means over the last `steps` steps.
+    A row of the split "train" also has the column "steps": its losses and
+    metrics are means over this number of steps.
 
     Args:
       directory: the model directory.

@@ -14,8 +14,8 @@ from albert_tf.training.history import HEALTH
 from albert_tf.training.run import SIGTERM, Hook, Run
 from albert_tf.training.training_config import TrainingConfig
 
-# The run ends after this many consecutive updates that are not finite, even if
-# such updates are skipped.
+# The run ends after this many consecutive steps whose loss or gradient is not
+# finite, even if the updates of such steps are skipped.
 MAX_BAD_STEPS = 100
 
 
@@ -63,7 +63,11 @@ def make_monitor(run: Run, peak_flops: float | None = None) -> Monitor:
     """Return the monitor of a run's current phase.
 
     Losses of different phases are not comparable, so the monitor does not
-    compare them. It also does not warn about mask rates that the user chose.
+    compare them. It also does not warn about the mask rates of a schedule.
+
+    Args:
+      run: the run.
+      peak_flops: the peak FLOP/s of all devices together, or None if unknown.
     """
     phase, trainer = run.phase, run.trainer
     metadata = phase.metadata

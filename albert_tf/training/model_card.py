@@ -80,7 +80,7 @@ def shape_of(config: dict) -> str:
 
 
 def sources_of(flags: dict[str, str]) -> dict[str, str]:
-    """Return a run's inputs, and the size of its last records, by name."""
+    """Return {name: value} for a run's inputs and its last records' size."""
     sources = {
         name: flags[flag]
         for flag, name in INPUT_FLAGS.items()
@@ -104,7 +104,7 @@ def metrics_of(folder: str) -> dict[str, dict[str, float]]:
 
 
 def loading(form: str, kind: str, name: str) -> str:
-    """Return code that loads the model, or a command that converts it."""
+    """Return code to load a model, or a command to convert or export it."""
     if form == "sentence_transformers":
         return (
             "from sentence_transformers import SentenceTransformer\n\n"

@@ -13,7 +13,11 @@ from albert_tf.training.health import Monitor, PhonemeMonitor
 
 
 def pair_weights(batch: Batch) -> tf.Tensor:
-    """Return example weights [B]: 0 for examples with a single segment."""
+    """Return the weights [B] of examples as pairs.
+
+    The weight is 0 for an example with a single segment, and otherwise the
+    example's weight.
+    """
     paired = tf.reduce_max(batch["segment_ids"], axis=1) > 0
     return batch["example_weights"] * tf.cast(paired, tf.float32)
 

@@ -1,4 +1,4 @@
-"""ALBERT's LAMB, AdamW and Muon, for the training loop and for `fit`.
+"""LAMB and AdamW as released with ALBERT, and Muon, as Keras optimizers.
 
 LAMB and AdamW follow the released `lamb_optimizer.py` and `optimization.py`: by
 default, there is no bias correction; the trust ratio includes weight decay; and
@@ -210,7 +210,7 @@ def debias(beta: float, t):
 
 
 class Adam(NamedTuple):
-    """Adam's hyperparameters; equal tuples share a trace."""
+    """Adam's hyperparameters; equal tuples share a `tf.function` trace."""
 
     beta_1: float
     beta_2: float
@@ -288,8 +288,8 @@ def rule_of(name: str, c: OptimizerConfig, dtype: str):
 def clip(gradients: list[tf.Tensor], limit: float):
     """Return gradients scaled to a norm of at most `limit`, and their norm.
 
-    The norm, computed before scaling, is NaN or infinite if any gradient is. A
-    limit of 0 means no scaling.
+    The norm is computed before scaling; it is not finite if any gradient has a
+    value that is not finite. A limit of 0 means no scaling.
     """
     norm = tf.linalg.global_norm(gradients)
     if not limit:
@@ -379,14 +379,14 @@ class Optimizer(keras.optimizers.Optimizer):
         return slots | self.average.state()
 
     def spared(self, name: str) -> bool:
-        """Return whether a variable has neither decay nor a trust ratio."""
+        """Return whether a variable has no weight decay and no trust ratio."""
         return re.search(self.excluded, name) is not None
 
     def reduce(self, gradients: list[tf.Tensor]):
         """Return the clipped sum of all replicas' gradients, and a norm.
 
-        The norm is that of the unclipped sum. With `per_replica`, each
-        replica's gradients are clipped instead of the sum.
+        The norm is that of the sum before the sum is clipped. With
+        `per_replica`, each replica's gradients are clipped instead of the sum.
         This method must be called in a replica. The replicas' gradients must
         add up to the gradient of the whole batch.
         """
@@ -412,8 +412,9 @@ class Optimizer(keras.optimizers.Optimizer):
           trainable_variables: all variables in the order of `build`, as passed
             by `fit`; None means the same variables.
           healthy: a boolean tensor, or None. If a tensor is passed, and either
-            the tensor is false or the norm is not finite, the step is counted
-            but nothing else changes.
+            the tensor is false or the norm is not finite, the variables and
+            their slots do not change, but the step is counted and `average`
+            moves.
         """
         if trainable_variables is not None:
             self.build(list(trainable_variables))
@@ -468,7 +469,7 @@ class Optimizer(keras.optimizers.Optimizer):
         return tf.cond(healthy, assign, tf.no_op)
 
     def trust_ratios(self) -> tf.Tensor:
-        """Return LAMB's trust ratios, which `spared` variables do not have.
+        """Return LAMB's trust ratio for each variable that is not `spared`.
 
         This method must be called in a replica. The ratios are computed from
         the weights and moments after the last step.

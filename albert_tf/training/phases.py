@@ -104,7 +104,17 @@ def read_schedules(
 
 
 def check_depths(text: str, depths: Schedule, config: AlbertConfig) -> None:
-    """Reject depths at which some weights would not be trained."""
+    """Raise an error if a depth schedule does not suit the architecture.
+
+    All layers must share their weights, and every phase must run each group of
+    layers; otherwise, some weights would not be trained at first. The last
+    phase must run all layers.
+
+    Args:
+      text: the value of `depth_schedule`, for error messages.
+      depths: the parsed schedule.
+      config: the architecture.
+    """
     most, least = config.num_hidden_layers, config.num_hidden_groups
     require(
         config.sharing == "all",
@@ -135,7 +145,7 @@ class Phase:
         are not read from a folder of records.
       metadata: the records' metadata, as read in this phase.
       layers: number of layers to run; None means all.
-      masked_lm_prob: a scheduled rate; None means the records' own rate.
+      masked_lm_prob: the scheduled mask rate; None means the records' own rate.
     """
 
     begin: int
@@ -198,7 +208,7 @@ def examples_read(phases: Sequence[Phase], steps: int) -> dict[str, int]:
 
 
 def batch_in_tokens(size: int, tokens: int, now: int, unit: int) -> int:
-    """Return the batch size that keeps the number of tokens at a new length.
+    """Return the batch size with about as many tokens at a new length.
 
     Args:
       size: number of examples in a batch.
@@ -266,7 +276,7 @@ def make_phases(
 
 
 def check_mask_schedule(text: str, records: Mapping[str, Metadata]) -> None:
-    """Reject a mask schedule for records that are already masked."""
+    """Raise an error for a mask schedule if records are already masked."""
     static = [
         folder
         for folder, metadata in records.items()
@@ -291,9 +301,9 @@ def step_work(phase: Phase, config: AlbertConfig) -> float:
 
 
 def description(phases: Sequence[Phase]) -> str:
-    """Return a text that identifies a schedule, except the length of the run.
+    """Return a text that shows whether the phases of a resumed run changed.
 
-    Runs with the same schedule have the same text.
+    The text omits the records and the last step of the run.
     """
     parts = []
     for phase in phases:
@@ -325,9 +335,9 @@ def row(phase: Phase) -> tuple[str, ...]:
 
 
 def mean_work(phases: Sequence[Phase], config: AlbertConfig) -> float:
-    """Return the mean FLOPs per example.
+    """Return the mean FLOPs per example over all examples of a run.
 
-    A phase's share of the schedule is its share of the training time.
+    A phase's share of the schedule is taken as its share of the training time.
     """
     each = 0.0
     for phase in phases:

@@ -38,8 +38,9 @@ class Window:
       seconds: the duration of the steps.
       values: means of the losses and metrics, and other measurements; a hook
         before `Log` may add values to record.
-      bad: number of updates that were not finite; `values` exclude them.
-      first_bad: the first step whose update was not finite, counted from 1.
+      bad: number of steps whose loss or gradient was not finite; the means and
+        the gradient norm in `values` exclude them.
+      first_bad: the first such step, counted from 1; 0 if there was none.
     """
 
     steps: int
@@ -211,7 +212,7 @@ class Run:
     def windows(
         self, batches: Callable, cadences: Sequence[int] = ()
     ) -> Iterator[Window]:
-        """Train until the run ends, and yield at each return to Python.
+        """Train until the run ends; yield a window at each return to Python.
 
         Args:
           batches: see `Trainer.iterator` and `Phase.reader`.
@@ -251,10 +252,10 @@ class Run:
         return self.phases[self.phases.index(self.phase) + 1 :]
 
     def _due_phase(self) -> Phase:
-        """Return the phase of the next update; no phase is skipped.
+        """Return the phase of the next update.
 
-        This is true even if few steps are left, and one step advances the
-        schedule past several phases.
+        No phase is skipped, even if so few steps are left that one step
+        advances the schedule past several phases.
         """
         steps_left = self.end - self.step
         index = self.phases.index(

@@ -38,7 +38,10 @@ def released_schedule(
 
 
 def polynomial_decay(done: tf.Tensor, config) -> tf.Tensor:
-    """Return the share of the peak rate that polynomial decay leaves."""
+    """Return the share of the peak rate that polynomial decay leaves.
+
+    `done` is the completed share of the decay.
+    """
     return (1.0 - done) ** config.poly_power
 
 
@@ -68,7 +71,8 @@ def corrected_schedule(
     The rate is never zero before the end of the run, and does not jump when
     warm-up ends: warm-up ends at the peak, where decay starts. Before
     `start_warmup_step`, the rate decays as if there were no warm-up, as in the
-    run that is being continued.
+    run that is being continued. `share_left` is the form of the decay, such as
+    `polynomial_decay`.
     """
     start, warmup = config.start_warmup_step, config.num_warmup_steps
 

@@ -25,14 +25,15 @@ from albert_tf.training.training_config import MASKS, TrainingConfig
 
 
 class StepSums(NamedTuple):
-    """Summed results of some steps, without the steps that were not finite.
+    """The results of several steps.
 
     Attributes:
-      report: float32 [2, names], the sum of the steps' `Evaluator.report`.
-      norm: the largest gradient norm.
+      report: float32 [2, names], the sum of the steps' `Evaluator.report`,
+        without the steps whose loss or gradient was not finite.
+      norm: the largest gradient norm of the same steps.
       first_bad: the first step, counted from 0, whose loss or gradient was
         not finite; -1 if there was none.
-      bad: the number of steps that were not finite.
+      bad: the number of steps whose loss or gradient was not finite.
     """
 
     report: tf.Tensor
@@ -117,7 +118,7 @@ def add(left: list[tf.Tensor], right: list[tf.Tensor]) -> list[tf.Tensor]:
 
 
 def cut(batch: Batch, pieces: int, index: tf.Tensor) -> Batch:
-    """Return one of the equally large micro-batches of a batch."""
+    """Return micro-batch `index` of a batch in `pieces` equal parts."""
 
     def piece(x):
         size = x.shape[0] // pieces
@@ -283,7 +284,7 @@ class Trainer:
         return tf.add_n(means), self.evaluator.report(batch, sums, metrics)
 
     def _differentiate(self, tape, loss, more: Sequence[tf.Tensor] = ()):
-        """Return the gradients of trained weights and of additional tensors."""
+        """Return gradients with respect to the trained weights and `more`."""
         gradients = tape.gradient(
             loss,
             [*self.trained.values(), *more],
@@ -311,7 +312,7 @@ class Trainer:
         )
 
     def seed(self) -> tf.Tensor:
-        """Return the seed of this step on this replica."""
+        """Return the dropout seed of this step on this replica, int32 [2]."""
         context = tf.distribute.get_replica_context()
         seed = tf.constant([self.training.random_seed, 0])
         seed = fold_in(seed, tf.cast(self.optimizer.iterations.value, tf.int32))
@@ -341,7 +342,7 @@ class Trainer:
         return on_devices(self.strategy, self.optimizer.trust_ratios)
 
     def at_depth(self, layers: int | None) -> "Trainer":
-        """Return a trainer with the same state that runs `layers` layers.
+        """Return a trainer that runs `layers` layers and shares the state.
 
         None means all layers. The trainer for each depth is created only once,
         with its graphs.

@@ -192,8 +192,8 @@ def meet(jobs: Mapping[str, list[str]], job: str, index: int) -> None:
 def multi_worker_strategy() -> tf.distribute.Strategy:
     """Return a strategy over the processes of TF_CONFIG once all have started.
 
-    By default, TensorFlow gives up on a worker after 10 s without a heartbeat,
-    which is too soon if a machine is being migrated.
+    TensorFlow gives up on a worker after `SILENCE_SECONDS` without a heartbeat.
+    Its default of 10 s would be too short while a machine is being migrated.
     """
     jobs = read_cluster()
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -223,7 +223,10 @@ def multi_worker_strategy() -> tf.distribute.Strategy:
 
 
 def vanished(message: str) -> str:
-    """Return the names of the workers that an error message reports as lost."""
+    """Return the names of the workers that an error message reports as lost.
+
+    The result is "Another worker" if the message names none.
+    """
     jobs = read_cluster()
     reason = message.partition("aborted by: ")[2] or message
     named = set(re.findall(r"/job:(\w+)(?:/replica:0)?/task:(\d+)", reason))

@@ -16,7 +16,7 @@ from albert_tf.tasks.registry import find
 
 
 def features(lengths, **arrays):
-    """Return rows of the given lengths, with ids of ordinary pieces."""
+    """Return features of rows with the given lengths and ordinary pieces."""
     return Features(
         tokens=np.full(sum(lengths), 9, np.int32),
         row_splits=np.concatenate([[0], np.cumsum(lengths)]),

@@ -27,7 +27,7 @@ def write_words(path, number, seed):
 def write_questions(path, number, seed, impossible):
     """Write questions whose answer is the only opinion in the context.
 
-    Return the path.
+    If `impossible` is set, some questions have no answer. Return the path.
     """
     rng = np.random.default_rng(seed)
     paragraphs = []

@@ -93,7 +93,7 @@ def test_rows_are_counted_where_they_are_not_examples(words, examples, counts):
 
 
 def test_steps_follow_from_epochs():
-    """The number of epochs sets the training, warm-up and evaluation steps."""
+    """Steps that are not set follow from the examples, epochs and warm-up."""
     s = build(
         model_dir="m",
         output_dir="o",

@@ -100,7 +100,7 @@ def of_sets(teacher, student):
 
 
 def of_tokens(teacher, student):
-    """Return the mean loss of start and end, given logits [1, T, 2]."""
+    """Return the mean loss of start and end, given logits [1, tokens, 2]."""
     both = zip(np.split(teacher, 2, -1), np.split(student, 2, -1), strict=True)
     return np.mean([of_classes(t[..., 0], s[..., 0]) for t, s in both])
 

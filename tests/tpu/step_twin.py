@@ -54,5 +54,5 @@ class Twin:
 
     @property
     def variables(self) -> dict[str, np.ndarray]:
-        """Return {name: current value} for all variables."""
+        """{name: current value} of all variables."""
         return {name: np.asarray(x) for name, x in self._buffers.items()}

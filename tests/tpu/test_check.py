@@ -55,8 +55,8 @@ def test_all_tokens_may_be_predicted(values, found):
 def test_the_last_batch_is_cut_as_the_first(config_file, tmp_path):
     """The last folder's batch can be divided into equal micro-batches.
 
-    The batch size is divisible by the numbers of replicas and micro-batches.
-    With a single folder, the batch size does not change.
+    The batch size is a multiple of the number of replicas times the number of
+    micro-batches. With a single folder, the batch size does not change.
     """
     for name, tokens in (("short", 4), ("long", 16)):
         (tmp_path / name).mkdir()

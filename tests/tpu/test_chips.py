@@ -21,7 +21,7 @@ from albert_tf.tpu.chips import CHIPS, Topology, names, parse
     ],
 )
 def test_names_are_those_of_google_cloud(text, shape, chips, replicas):
-    """The number in a name counts cores up to v5p, and chips in v5e and v6e."""
+    """The number in a slice's name counts cores, but chips for v5e and v6e."""
     topology = parse(text)
     found = (str(topology), topology.chips, topology.replicas)
     assert found == (shape, chips, replicas)

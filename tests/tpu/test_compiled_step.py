@@ -77,7 +77,10 @@ def test_a_replica_gets_all_of_its_micro_batches():
 
 
 def test_sizes_grow_by_an_eighth_at_most():
-    """Candidate batch sizes grow by at most 1/8 and include powers of two."""
+    """Candidate batch sizes include powers of two.
+
+    From 8 on, each size exceeds the previous one by at most 1/8.
+    """
     tried = sizes()
     assert tried == sorted(set(tried)) and tried[:9] == list(range(1, 10))
     assert {1 << k for k in range(16)} <= set(tried)

@@ -169,7 +169,7 @@ def test_a_result_has_the_parts_of_the_memory(monkeypatch):
     ],
 )
 def test_the_compiler_is_asked_for_the_slice(monkeypatch, name, slice, options):
-    """Single-chip slices and chips with two cores need special options."""
+    """Single-chip slices and v4 chips need special options."""
     asked = []
 
     def described(**values):

@@ -444,7 +444,7 @@ def test_jax_is_imported_with_long_integers(monkeypatch):
 def test_held_out_records_have_the_stored_share(
     monkeypatch, tmp_path, share, slots
 ):
-    """Another mask rate does not change the predictions of held-out records."""
+    """`masked_lm_prob` does not change the number of held-out predictions."""
     dynamic = {"masking": "dynamic"}
     splits = {"train": (), "eval": ()}
     stored = Metadata(64, 9, 50, "", splits, dynamic)

@@ -60,7 +60,7 @@ class Traced(NamedTuple):
     Attributes:
       host: the function with the host's operations.
       replica: the function with a replica's operations.
-      ends: the outputs of a replica.
+      ends: names of the outputs of a replica.
       library: {name: function} of all functions.
     """
 

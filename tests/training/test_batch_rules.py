@@ -1,4 +1,4 @@
-"""Settings of the optimizer that the batch size determines."""
+"""The learning rate `auto`, which the batch size determines."""
 
 import pytest
 

@@ -134,7 +134,7 @@ def test_the_batch_grows_with_the_root_of_the_tokens():
     "examples, number", [(1000, 10), (3000, 6), (100_000, 2)]
 )
 def test_evaluations_take_their_share(examples, number):
-    """Evaluations get 5% of the time: ten evaluations, or fewer if slow.
+    """A run has ten evaluations, or fewer if these take over 5% of the time.
 
     An example takes 1.6 ms, so 19,200 examples fit into 30 s. At least two
     evaluations are made.

@@ -238,7 +238,7 @@ def test_records_that_are_damaged_are_named_while_measuring(
     [(True, [], True), (True, ["num_train_steps"], False), (False, [], False)],
 )
 def test_a_length_that_nobody_chose_is_noted(do_train, fixed, noted, capsys):
-    """If nobody sets the length of a training run, the default is printed."""
+    """If the user sets no length for a training run, the default is printed."""
     setup = make_setup(tiny.CONFIG, RECORDS, do_train=do_train, do_eval=True)
     assert Budget(0.0, {*fixed}).choose_start(setup) == setup
     said = "125,000 steps of 4,096 examples; `--budget_hours` or"

@@ -64,7 +64,10 @@ def test_a_damaged_checkpoint_is_skipped_and_named(
 
 
 def test_a_checkpoint_without_read_permission_is_not_damaged(folder):
-    """The error does not advise to remove it, and no older one is used."""
+    """A checkpoint that may not be read raises an error that says so.
+
+    Such a checkpoint does not count as damaged, so no older one is used.
+    """
 
     def read(prefix):
         with checkpoint_files.damage_named(prefix):
@@ -216,7 +219,7 @@ def test_saving_removes_old_lost_and_unfinished_ones(folder):
 
 
 def test_a_folder_whose_checkpoints_tensorflow_would_not_find(tmp_path):
-    """A path with a bracket raises an error before anything is written.
+    """A path with a bracket raises an error.
 
     TensorFlow could not load a checkpoint from such a path.
     """

@@ -277,7 +277,7 @@ def test_a_run_of_steps_is_where_its_step_is():
 def test_a_budget_counts_what_is_due():
     """The time left excludes a run's last evaluations, save and closing work.
 
-    A step also takes its share of evaluations and checkpoints.
+    The time of a step includes its share of evaluations and checkpoints.
     """
     clock = BudgetClock(
         1000, 20, 400.0, 2.0, seconds=200.0, step_seconds=1.0, eval_steps=10,
@@ -359,7 +359,10 @@ def test_a_run_out_of_time_lets_the_rate_decay():
 
 
 def test_the_last_step_of_a_complete_schedule():
-    """A schedule of steps ends at its last step; a budget, at the last done."""
+    """Without a budget, `last_step` is fixed; with a budget, it is predicted.
+
+    If the schedule of a budget is complete, `last_step` is the current step.
+    """
     assert Clock(90).last_step(120) == 90
     assert BudgetClock(90, 100, 90.0, 0.0).last_step(120) == 120
     assert BudgetClock(90, 100, 80.0, 2.0).last_step(100) == 105

@@ -310,7 +310,7 @@ def test_workers_with_other_values_are_named(monkeypatch):
 
 
 def test_the_end_of_an_iteration_waits_for_no_tuning():
-    """On a CPU, data sets are iterated directly and without autotuning."""
+    """On a CPU, datasets are iterated directly and without autotuning."""
     strategy = make_strategy(DistributionConfig())
     assert strategy is tf.distribute.get_strategy()
     found = distribute(strategy, lambda _: tf.data.Dataset.range(3).prefetch(1))

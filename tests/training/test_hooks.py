@@ -24,7 +24,7 @@ from albert_tf.training.run import SIGTERM, Hook
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, steps_per_loop):
     """The error for an infinite loss names the step and the last checkpoint.
 
-    The first update has a size of 1e29, so the loss of the second step is not
+    The first update is larger than 1e29, so the loss of the second step is not
     finite.
     """
     wild = OptimizerConfig("adamw", learning_rate=1e30, num_warmup_steps=8)

@@ -129,7 +129,8 @@ def test_two_replicas_learn_as_one():
 def test_defaults_are_the_released_ones():
     """LAMB and AdamW have the released defaults; only their rates differ.
 
-    `None` turns clipping off; settings that the rules lack raise an error.
+    `global_clipnorm=None` turns clipping off. Settings of Keras's optimizers
+    that these optimizers lack raise an error.
     """
     released = {
         "weight_decay": 0.01,
@@ -200,7 +201,7 @@ def test_variables_of_other_types(rule, dtype):
 
 
 def test_variables_that_cannot_be_updated():
-    """Float8 variables, and other variables than at `build`, raise errors."""
+    """Float8 variables and variables unknown to `build` raise errors."""
     layer = layer_with({"kernel": np.ones([2, 2], "f4")})
     optimizer = AdamW(0.1)
     optimizer.build(layer.trainable_variables)

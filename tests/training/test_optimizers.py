@@ -1,4 +1,4 @@
-"""Results of LAMB, AdamW and schedules equal those of NumPy and the release."""
+"""LAMB, AdamW and schedules agree with NumPy and with the released code."""
 
 import functools
 import json
@@ -27,7 +27,10 @@ TESTDATA = pathlib.Path(__file__).parents[1] / "testdata"
 
 
 def oracle(w, gradients, rates, decayed, c):
-    """Return w, m and v after steps of LAMB (Algorithm 2) or of AdamW."""
+    """Return w, m and v after steps of AdamW or LAMB.
+
+    LAMB is Algorithm 2 of its paper.
+    """
     b1, b2, eps, decay = 0.9, 0.999, 1e-6, 0.01 * decayed
     m = v = np.zeros_like(w)
     for t, (g, rate) in enumerate(zip(gradients, rates, strict=True), 1):
@@ -88,7 +91,7 @@ def test_a_zero_weight_moves_by_the_plain_update():
 
 
 def test_norms_and_biases_are_excluded_and_tables_are_not():
-    """Layer norms and biases are excluded from decay by their full names.
+    """Layer norms and biases, recognized by name, have no weight decay.
 
     Slots are named after their variables.
     """
@@ -144,9 +147,9 @@ def test_each_replica_may_clip_its_own_share():
 
 
 def test_an_average_follows_the_weights():
-    """At step t, the share of the old average is (t - 1) / (t + 9).
+    """At step t, the old average has a share of (t - 1) / (t + 9) in the new.
 
-    This share is at most `decay`; the rest is the share of the new weights.
+    This share is limited to `decay`; the rest is the share of the weights.
     """
     strategy = tf.distribute.get_strategy()
     weights = {"w": tf.Variable([2.0, 4.0])}

@@ -71,7 +71,7 @@ def test_what_is_no_schedule_is_refused(text):
 
 
 def test_there_are_no_more_prediction_places_than_a_rate_needs():
-    """With a mask schedule, the mask rate limits the number of predictions.
+    """With a mask schedule, the rate determines the number of predictions.
 
     The records' own limit does not apply.
     """

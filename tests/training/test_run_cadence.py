@@ -12,7 +12,7 @@ from albert_tf.training.hooks import StopInTime
     "elapsed, spent", [(3000.0, False), (3540.0, True), (3700.0, True)]
 )
 def test_a_budget_leaves_room_for_a_stretch_and_its_checkpoint(elapsed, spent):
-    """A run ends if less time is left than steps of 30 s and two saves take."""
+    """A run ends if 30 s of steps and two saves do not fit in the time left."""
     limit = StopInTime(1.0)
     limit.start = time.monotonic() - elapsed
     limit.longest, limit.saving = 30.0, 20.0

@@ -148,7 +148,7 @@ def test_masks_change_and_resume(train, reads, tmp_path):
 def test_another_schedule_is_said(train, capsys, tmp_path):
     """If a run resumes with new phases, a note states the old phases.
 
-    They do not replace the optimizer's `schedule` among the facts.
+    Among the facts of a checkpoint, `schedule` is still the optimizer's.
     """
     train("model", stop_step=1)
     train("model", stop_step=2, depth_schedule="1:0.5,2")
@@ -224,7 +224,7 @@ def test_batches_fit_replicas_and_micro_batches(train):
 def test_what_does_not_fit_is_refused_before_the_run(
     train, places, deep_config, tmp_path, changes, message
 ):
-    """Unsuitable folders and schedules are errors before a file is written."""
+    """Unsuitable folders or schedules cause errors before a file is written."""
     damage = {
         "bare": ("long", {"splits": {"eval": ()}}),
         "empty": ("long", {"splits": {"train": ()}}),

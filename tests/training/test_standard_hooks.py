@@ -52,9 +52,9 @@ class FakeRun:
 
 
 def test_a_hundred_bad_steps_in_a_row_end_a_run():
-    """A run that skips bad steps ends after a hundred of them in a row.
+    """A run that skips non-finite steps ends after a hundred in a row.
 
-    Steps are counted from the last window that has a good step.
+    Such steps are counted after the last window that has a finite step.
     """
     skips = RequireFinite(True)
     skips.after(None, window(70, 70))
@@ -68,7 +68,7 @@ def test_a_hundred_bad_steps_in_a_row_end_a_run():
 
 
 def test_one_bad_step_ends_a_run_that_skips_none():
-    """Unless bad steps are skipped, the error names the first bad step."""
+    """Unless non-finite steps are skipped, an error names the first one."""
     stops, good = RequireFinite(False), window(3)
     stops.after(None, good)
     assert "skipped_updates" not in good.values
@@ -160,7 +160,7 @@ def test_a_checkpoint_is_saved_once_and_timed(clock, monkeypatch, chief):
 
 
 def test_time_ends_before_the_next_steps_and_saves_would_pass_it(clock):
-    """The longest steps and two more checkpoints must fit in the time left."""
+    """The longest window and two more checkpoints must fit in the time left."""
     limit, free = StopInTime(1.0), StopInTime(0.0)
     run = FakeRun(seconds={"checkpoint": 20.0})
     for hook in (limit, free):

@@ -213,7 +213,7 @@ def test_training_batches_are_endless_to_each_host(monkeypatch):
 def test_a_micro_batch_is_a_part_of_each_tensor():
     """A micro-batch has consecutive examples from each tensor of a batch.
 
-    Sizes may be unknown in the graph.
+    Sizes other than the batch size may be unknown in the graph.
     """
     batch = {"x": tf.reshape(tf.range(24), [6, 4]), "y": tf.range(6)}
     specs = {

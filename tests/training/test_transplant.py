@@ -24,7 +24,8 @@ from albert_tf.training.pretraining.warm_start import (
     read_transplant,
 )
 
-# {Chinese piece: the English pieces that it consists of}
+# {piece of the Chinese vocabulary: the pieces of the English vocabulary from
+# which it is made}
 FROM_ENGLISH = {
     "[MASK]": "[MASK]",
     "[PAD]": "<pad>",
@@ -43,6 +44,7 @@ FROM_ENGLISH = {
     "10": "10",
     "中": "",
 }
+# The same in the other direction.
 FROM_CHINESE = {
     "<unk>": "[UNK]",
     "▁the": "the",

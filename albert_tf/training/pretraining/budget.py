@@ -198,8 +198,8 @@ class Budget:
     """The time budget of a run, counted from the creation of this object.
 
     Args:
-      hours: hours for the run; 0 means that there is no budget and that the
-        methods do nothing.
+      hours: hours for the run; 0 means that there is no budget, so the methods
+        choose nothing.
       fixed: names of the settings that the user set.
 
     Attributes:
@@ -216,7 +216,10 @@ class Budget:
         self.clock: BudgetClock | None = None
 
     def choose_start(self, setup: Setup) -> Setup:
-        """Check settings and any earlier run; return `with_start`'s result."""
+        """Check the settings and any earlier run; choose how a run starts.
+
+        Without a budget, return the setup unchanged; see `with_start`.
+        """
         pretraining = setup.pretraining
         if not self.hours:
             if pretraining.do_train and "num_train_steps" not in self.fixed:

@@ -1,11 +1,11 @@
 """Rules that choose the settings of a run with a budget, each with a reason.
 
-`RULES` has a rule for each setting that depends on the pace. The rules are
-applied in order, and each rule receives the earlier choices and the user's
-settings. `choose_start` chooses the settings that depend on the model and its
-records. Values found in trials are constants; comments describe the trials. A
-trial is a run on records of 64 tokens; its result is the held-out MLM loss
-after the rate has fully decayed.
+`RULES` has a rule for each setting that is chosen once the speed is estimated.
+The rules are applied in order, and each rule receives the earlier choices and
+the user's settings. `choose_start` chooses the settings that depend on the
+model and its records. Values found in trials are constants; comments describe
+the trials. A trial is a run on records of 64 tokens; its result is the held-out
+MLM loss after the rate has fully decayed.
 """
 
 import dataclasses
@@ -95,7 +95,11 @@ class Resources:
 
 
 def batch_size(means: Resources, values: dict) -> Choice:
-    """Choose the batch size, a power of 2 rounded to a multiple of replicas."""
+    """Choose the batch size: a power of 2, adjusted to the devices.
+
+    The result is a multiple of the number of replicas times the number of
+    micro-batches.
+    """
     tokens = means.seconds / means.example_seconds * means.tokens
     growth = math.sqrt(max(tokens / SMALL_BATCHES_UP_TO, 1.0))
     examples = TRIAL_TOKENS * growth / means.tokens

@@ -49,9 +49,9 @@ PEAK = 6.0
 SAME_WORD, SAME_PLACE, SEPARATOR = 9.0, -14.0, 7.0
 
 # Length of the vector that full attention to [SEP] adds to a state. The norm of
-# a state is about sqrt(H), 16 for H = 256 and 28 for H = 768, so a word without
-# a repeat shifts by up to a quarter or a seventh of the norm. The value is
-# chosen, not derived.
+# a state is about sqrt(H), 16 for H = 256 and 28 for H = 768, so the state of a
+# word without a repeat shifts by up to a quarter or a seventh of its norm. The
+# value is chosen, not derived.
 MARK = 4.0
 
 LONGEST_WAVE = 1024  # in positions
@@ -165,7 +165,8 @@ def look_at_neighbors(
 
     Args:
       albert: the model; the query and key kernels of every layer are changed.
-      heads: number of heads in each layer, counted from the first.
+      heads: number of heads to initialize in each layer, starting with the
+        first.
       radians, scale: frequencies and scale of the position embeddings.
     """
     size, embeddings = albert.config.head_size, albert.embeddings
@@ -183,17 +184,24 @@ def look_at_neighbors(
 
 
 def has_room_for_repeats(albert: AlbertModel) -> bool:
-    """Return whether the embeddings are wide enough for a repeats head."""
+    """Return whether the embeddings suit a head that attends to repeats.
+
+    They must be wide enough, and be normalized before they are projected.
+    """
     config = albert.config
     wide = config.embedding_size >= 2 * config.head_size >= 16
     return albert.embeddings.norm_first and wide
 
 
 def kept_apart(width: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the dimensions reserved for positions, and for words.
+    """Return the dimensions reserved for positions, and those for words.
 
     The D / 2 dimensions of every second short wave are reserved for positions,
     and the last D / 2 - 1 dimensions for words.
+
+    Args:
+      width: E, the embedding width.
+      size: D, the head width.
     """
     waves_begin = 4 * np.arange(size // 4)
     places = np.sort(np.concatenate([waves_begin, waves_begin + 1]))

@@ -147,7 +147,7 @@ def make_run(setup: Setup, clock: Clock | None) -> Run:
 
 
 def write_flags(setup: Setup) -> None:
-    """Write the flags that replay a run without its time budget."""
+    """Write the flags that repeat a run without its time budget."""
     again = dataclasses.replace(setup.pretraining, budget_hours=0.0)
     others = setup.optimizer, setup.training, setup.devices
     settings.write_flagfile(again.output_dir, again, *others)

@@ -367,7 +367,10 @@ def connect_devices(
 
 @contextlib.contextmanager
 def locked_output(setup: Setup) -> Iterator[None]:
-    """Lock a training run's model directory, and write its config."""
+    """Lock a training run's directory; write its config and vocabulary.
+
+    If the run does not train, do nothing.
+    """
 
     def claim() -> None:
         checkpoints.create_model_dir(setup.pretraining.output_dir, setup.config)

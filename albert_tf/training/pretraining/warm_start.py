@@ -108,6 +108,10 @@ def origins(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
 class Transplant:
     """Initial weights of pieces, derived from rows of another vocabulary.
 
+    The methods `means`, `biases` and `columns` convert the source's value of a
+    variable to an initial value for the new model. Their argument `new` is the
+    new model's random value.
+
     Args:
       origins: the ids of each new piece's old pieces, as returned by `origins`.
       counts: [V], the counts of the new pieces in the records, or None if
