@@ -105,7 +105,7 @@ def _is_unspaced(character: str) -> bool:
 
 
 def word_notes(sentences: Sequence[Sequence[str]]) -> list[str]:
-    """Return a note, if any, on words that usual text does not separate."""
+    """Return a note if usual text has no spaces between the words, or []."""
     pairs = [
         (former, latter)
         for words in sentences

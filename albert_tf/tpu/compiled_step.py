@@ -206,10 +206,11 @@ def sizes() -> list[int]:
 
 
 def interpolated_size(known: dict[int, int], memory: int) -> float:
-    """Return the batch size at which a line through known sizes hits `memory`.
+    """Estimate the batch size that needs `memory`, from two known sizes.
 
-    The line passes through the two entries whose bytes are nearest to `memory`.
-    If the line does not rise, the result is twice the largest known size.
+    The estimate lies on the line through the two entries whose bytes are
+    nearest to `memory`. If the line does not rise, the result is twice the
+    largest known size.
 
     Args:
       known: {batch size: bytes needed}; with fewer than two entries, the result

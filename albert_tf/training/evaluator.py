@@ -140,7 +140,7 @@ class Evaluator:
         )
 
     def replica_step(self, batch: Batch) -> tf.Tensor:
-        """Evaluate this replica's batch; return the sum of all reports."""
+        """Evaluate this replica's batch; return the replicas' summed report."""
         sums, metrics = self.objective.losses(self.model, batch, None)
         return all_sum(self.report(batch, sums, metrics))
 

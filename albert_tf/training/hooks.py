@@ -107,7 +107,7 @@ class Measure(Hook):
 
 
 class MeasureSpread(Hook):
-    """A hook that measures the `masked_spread`; it must precede `Log`.
+    """A hook that measures `health.masked_spread`; it must precede `Log`.
 
     Args:
       every: the interval in steps; the first measurement is at this step.
@@ -279,8 +279,8 @@ class Save(Hook):
 class StopInTime(Hook):
     """A hook that stops a run before it exceeds a time limit.
 
-    The hook stops the run if the next steps and a checkpoint might take longer
-    than the remaining time.
+    The hook stops the run if the next steps and two checkpoints might take
+    longer than the remaining time.
 
     Args:
       hours: the limit for the total time of all runs to which the hook is
@@ -295,7 +295,7 @@ class StopInTime(Hook):
         self.longest = self.saving = 0.0  # seconds
 
     def spent(self) -> bool:
-        """Return whether the next steps might exceed the time limit."""
+        """Return whether the next steps and saves might exceed the limit."""
         ahead = self.longest + 2 * self.saving
         used = time.monotonic() - self.start + ahead
         return 0 < self.hours * 3600 <= used

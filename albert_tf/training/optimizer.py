@@ -133,10 +133,11 @@ EXCLUDED = re.compile(r"layer_norm/|(bias|beta|gamma)$")
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig(Validated):
-    """The optimizer and its schedule; the defaults are the released values.
+    """The optimizer and its schedule.
 
-    Only the default of `schedule` differs, because the rate of the released
-    schedule jumps. `--compat=google` restores the released schedule.
+    The defaults are the released values, except the default of `schedule`,
+    because the rate of the released schedule jumps. `--compat=google` restores
+    the released schedule.
     """
 
     help_group = OPTIMIZER

@@ -208,7 +208,7 @@ def examples_read(phases: Sequence[Phase], steps: int) -> dict[str, int]:
 
 
 def batch_in_tokens(size: int, tokens: int, now: int, unit: int) -> int:
-    """Return the batch size with about as many tokens at a new length.
+    """Return the batch size that keeps about as many tokens at a new length.
 
     Args:
       size: number of examples in a batch.

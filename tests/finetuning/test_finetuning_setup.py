@@ -93,7 +93,11 @@ def test_rows_are_counted_where_they_are_not_examples(words, examples, counts):
 
 
 def test_steps_follow_from_epochs():
-    """Steps that are not set follow from the examples, epochs and warm-up."""
+    """Numbers of steps that are not set follow from the number of examples.
+
+    The training steps also depend on `num_train_epochs`, and the warm-up steps
+    on `warmup_proportion`.
+    """
     s = build(
         model_dir="m",
         output_dir="o",

@@ -60,7 +60,7 @@ def test_shared_attention_belongs_to_the_highest_layer():
 
 
 def test_groups_that_share():
-    """The number of groups comes from the config, not from the layers."""
+    """Layers that share weights in three groups have three group numbers."""
     c = config(num_hidden_layers=12, num_hidden_groups=3)
     assert group_number(c) == 3
     assert [group_of(attention(g), c) for g in range(3)] == [0, 1, 2]

@@ -95,7 +95,7 @@ def test_only_updates_skipped_in_a_row_end_a_run(tmp_path, monkeypatch):
 def test_scalars_reach_the_disk_at_evaluations_and_saves(tmp_path):
     """Scalars are written only at evaluations and saves.
 
-    Remote storage would upload the whole file each time.
+    With remote storage, each write uploads the whole file.
     """
     sizes = []
 

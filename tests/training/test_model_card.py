@@ -126,5 +126,5 @@ def test_a_card_of_a_phoneme_model(tmp_path):
     ],
 )
 def test_numbers_are_short(value, text):
-    """Thousands are separated, and insignificant digits are omitted."""
+    """Long numbers have separators, and insignificant digits are omitted."""
     assert number(value) == text

@@ -76,7 +76,7 @@ def test_the_head_at_repeats_needs_a_tokenizer_room_and_a_head(
     ],
 )
 def test_room_for_repeats_is_two_heads_of_eight(width, size, first, wide):
-    """A head at repeats needs embeddings at least twice as wide as a head.
+    """Embeddings must be at least twice as wide as a head that finds repeats.
 
     Heads must be at least 8 wide, and normalization must precede projection.
     """

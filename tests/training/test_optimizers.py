@@ -147,9 +147,9 @@ def test_each_replica_may_clip_its_own_share():
 
 
 def test_an_average_follows_the_weights():
-    """At step t, the old average has a share of (t - 1) / (t + 9) in the new.
+    """At step t, a new average contains (t - 1) / (t + 9) of the old average.
 
-    This share is limited to `decay`; the rest is the share of the weights.
+    This share is at most `decay`; the weights have the rest.
     """
     strategy = tf.distribute.get_strategy()
     weights = {"w": tf.Variable([2.0, 4.0])}

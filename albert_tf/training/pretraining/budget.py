@@ -216,9 +216,10 @@ class Budget:
         self.clock: BudgetClock | None = None
 
     def choose_start(self, setup: Setup) -> Setup:
-        """Check the settings and any earlier run; choose how a run starts.
+        """Check the settings and any earlier run; return the setup to use.
 
-        Without a budget, return the setup unchanged; see `with_start`.
+        With a budget, the setup has the choices of `with_start`; without one,
+        it is unchanged.
         """
         pretraining = setup.pretraining
         if not self.hours:
