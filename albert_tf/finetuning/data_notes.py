@@ -105,7 +105,7 @@ def _is_unspaced(character: str) -> bool:
 
 
 def word_notes(sentences: Sequence[Sequence[str]]) -> list[str]:
-    """Return a note if usual text has no spaces between the words, or []."""
+    """Return [note] if usual text has no spaces between words, otherwise []."""
     pairs = [
         (former, latter)
         for words in sentences

@@ -45,7 +45,7 @@ RESULTS = ("report", "norm")  # results of `Trainer.replica_step`
 
 @dataclasses.dataclass(frozen=True)
 class StepModule:
-    """A lowered step.
+    """A step that was lowered to an XLA module.
 
     Attributes:
       hlo: the serialized XLA module.

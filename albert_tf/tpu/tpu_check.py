@@ -223,7 +223,7 @@ def export(config: TpuCheckConfig, step: Step, run, *configs) -> None:
 
 @program.command(*SETTINGS, optional=OPTIONAL)
 def tpu_check(config, run, optimizer, training, devices) -> None:
-    """Compile the step of a pretraining run for a TPU."""
+    """Compile a pretraining step for a TPU, or write the step to a file."""
     plan = make_plan(config, run, optimizer, training)
     if config.step_file:
         step = Step(plan, parse(config.topology))

@@ -86,7 +86,7 @@ class Damaged(InputError):
 
 
 def _damage() -> tuple[type[Exception], ...]:
-    """Return the errors that TensorFlow raises for a damaged checkpoint."""
+    """Return the types of errors that TensorFlow raises for damage."""
     import tensorflow as tf
 
     # A damaged size makes TensorFlow request more memory than there is.

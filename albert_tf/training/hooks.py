@@ -36,8 +36,8 @@ class RequireFinite(Hook):
     """A hook that raises an error if a loss or gradient is not finite.
 
     Args:
-      skips: whether the trainer skips such updates; if so, only `MAX_BAD_STEPS`
-        consecutive updates are an error.
+      skips: whether the trainer skips the updates of such steps; if so, only
+        `MAX_BAD_STEPS` such steps in a row are an error.
     """
 
     def __init__(self, skips: bool):

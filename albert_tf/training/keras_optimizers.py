@@ -1,4 +1,4 @@
-"""LAMB, AdamW and a schedule for `compile`, with the arguments of Keras."""
+"""LAMB, AdamW and a schedule for `compile`, with Keras's argument names."""
 
 from typing import ClassVar
 

@@ -53,7 +53,7 @@ def _device_variable(value: tf.Tensor) -> tf.Variable:
 
 
 def no_steps(names: int) -> StepSums:
-    """Return the sums of zero steps, for reports with `names` names."""
+    """Return the `StepSums` of zero steps, for reports of `names` columns."""
     return StepSums(
         tf.zeros([2, names]),
         tf.zeros([]),

@@ -1,4 +1,4 @@
-"""The results of training do not depend on the lengths of batches."""
+"""The lengths to which batches are padded do not affect training."""
 
 import numpy as np
 import pytest

@@ -112,7 +112,7 @@ def test_replicas_have_the_average_of_the_formula(plain):
 
 
 def test_adversarial_gradients_are_those_of_moved_words():
-    """Adversarial gradients are sums of plain gradients and perturbed ones.
+    """Adversarial training adds the gradients for perturbed word embeddings.
 
     The perturbation changes the table rows of the example's words; no word
     repeats.

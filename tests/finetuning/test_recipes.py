@@ -80,7 +80,7 @@ def test_groups_that_share():
     ],
 )
 def test_parts_that_are_frozen(freeze, prefixes):
-    """The name of each part stands for prefixes of variable names."""
+    """`freeze` selects variables by prefixes of their names."""
     c = config(num_hidden_layers=3, num_hidden_groups=3)
     names = named_variables(AlbertForPretraining(c))
     found = {name for name in names if frozen(name, freeze, c)}

@@ -28,7 +28,8 @@ F1 = [0.5, 0.9, 0.7, 0.6]  # in evaluations during training
 def write_questions(path, number, seed, known, impossible=True):
     """Write questions about opinions; return the path.
 
-    If answers are known and `impossible` is set, every third question has none.
+    If answers are known and `impossible` is set, every third question has no
+    answer.
     """
     paragraphs = []
     for i, (text, _) in enumerate(tiny_tasks.opinions(number, seed)):

@@ -89,7 +89,7 @@ def test_sizes_grow_by_an_eighth_at_most():
 
 
 def test_a_line_through_two_sizes():
-    """The largest size follows from a line through the memory of two sizes.
+    """The largest size is estimated from the memory that two sizes need.
 
     If a step needs 1 GiB plus 0.5 GiB per example, 30 examples fit into 16 GiB.
     """

@@ -77,7 +77,7 @@ class Programs:
         return *made, w + 1, (w + 1) / 2, step + 1
 
     def evaluation(self, w, ids, weights):
-        """Report a weight, a loss without examples, and the first ids."""
+        """Report `w[0]`, a loss without examples, and the mean first id."""
         number = weights.sum()
         sums = [number * w[0], 0, (weights * ids[:, 0]).sum()]
         return (np.array([sums, [number, 0, number]], np.float32),)
@@ -236,7 +236,10 @@ def test_a_run_saves_evaluates_and_describes_itself(
 
 
 def test_a_stopped_run_resumes_where_it_was(make, programs, tmp_path, capsys):
-    """A resumed run reads the next records and ends like an unbroken run."""
+    """A resumed run reads the next records, as an uninterrupted run does.
+
+    Both runs end with the same state.
+    """
     run_step(**make("whole"))
     whole = programs.read.copy()
     programs.read.clear()

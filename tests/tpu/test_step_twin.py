@@ -21,7 +21,7 @@ def lowered(trainer):
 
 
 def relative(value, expected):
-    """Return the largest difference, relative to the largest value."""
+    """Return the largest difference divided by the largest expected value."""
     largest = np.abs(expected).max()
     return np.abs(value - expected).max() / largest if largest else 0.0
 

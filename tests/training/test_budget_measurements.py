@@ -329,8 +329,8 @@ def test_the_end_states_the_time_used(capsys, step, rate):
 def test_a_run_whose_time_is_up_says_so(tmp_path, capsys, kept, over):
     """A message is printed only if the time of a run is up.
 
-    Checkpoints record whether the time is over; those of earlier versions
-    record only the last step.
+    Checkpoints record whether the time is up; those of earlier versions record
+    only the last step.
     """
     folder, state = str(tmp_path), {"x": tf.Variable(0.0)}
     kept = kept | {"choices": {}}

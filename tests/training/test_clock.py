@@ -285,7 +285,7 @@ def test_a_budget_counts_what_is_due():
         compiling=14.0, now=lambda: 26.0,
     )  # fmt: skip
     assert clock.left() == 200 - 26 - 2 * 2 - 5 - 3
-    # A step takes 1 s, 0.2 of an evaluation and 0.2 of a checkpoint.
+    # A step takes 1 s, plus 0.2 s each for evaluations and checkpoints.
     clock.turn(30, {}, over=False, to_compile=1)
     assert clock.steps_to(1000, 30) == round((162 - 14) / 1.4)
     clock.turn(30, {}, over=False)

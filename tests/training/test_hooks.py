@@ -60,7 +60,7 @@ CADENCE = "stop_step", "steps_per_loop", "save_checkpoints_steps"
 
 @eagerly()
 def test_skipping_leaves_out_the_bad_update_alone(tmp_path):
-    """If bad updates are skipped, weights equal those of a run without them."""
+    """If non-finite updates are skipped, all other updates stay the same."""
     steps = dict.fromkeys(CADENCE, 3)
     skipping = make_run(tmp_path, on_nonfinite="skip", **steps)
     go(skipping, batches=poisoned([20]))  # in the second batch of 16
@@ -79,7 +79,7 @@ def test_skipping_leaves_out_the_bad_update_alone(tmp_path):
 
 @eagerly()
 def test_only_updates_skipped_in_a_row_end_a_run(tmp_path, monkeypatch):
-    """Four bad updates in a row end a run; two of every three do not."""
+    """Four skipped updates in a row end a run; two of every three do not."""
     monkeypatch.setattr("albert_tf.training.hooks.MAX_BAD_STEPS", 4)
     values = {"on_nonfinite": "skip", "steps_per_loop": 2}
     with pytest.raises(InputError, match="in all of the last 4 steps"):

@@ -43,7 +43,10 @@ def assert_same_bits(unbroken, trainer):
 
 
 def test_a_resumed_run_ends_with_the_same_bits(unbroken, tmp_path):
-    """A resumed run ends with an unbroken run's weights, slots and step."""
+    """A resumed run ends with the state of an uninterrupted run.
+
+    The state consists of weights, slots and the step.
+    """
     copied(unbroken[0], tmp_path, 7)
     resumed = make_run(tmp_path)
     assert resumed.step == 7
