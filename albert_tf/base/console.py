@@ -41,7 +41,10 @@ class Progress:
         self.bar.total = steps
 
     def advance(self, steps: int, text: str) -> None:
-        """Advance by a number of steps and show a line of values."""
+        """Advance by a number of steps and show a line of values.
+
+        A log line appears only every 20 seconds and at the end.
+        """
         self.done += steps
         self.bar.set_postfix_str(text, refresh=False)
         self.bar.update(steps)

@@ -29,11 +29,11 @@ def require(condition: object, rule: str, /, **received: object) -> None:
 
 
 def first_line(error: BaseException, text: str | None = None) -> str:
-    """Return the first line of an error's text, or its type without a text.
+    """Return the first line of an error's text, or its type if it has no text.
 
     Args:
       error: the error.
-      text: the error's text, if `str(error)` is not.
+      text: the error's text, if it differs from `str(error)`.
     """
     lines = (str(error) if text is None else text).splitlines()
     return lines[0] if lines else type(error).__name__

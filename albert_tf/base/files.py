@@ -32,13 +32,13 @@ def is_remote(path: str) -> bool:
 
 
 def join(directory: str, *names: str) -> str:
-    """Join path parts; use forward slashes in `gs://` paths."""
+    """Join path parts; use forward slashes in remote paths."""
     path = posixpath if is_remote(directory) else os.path
     return path.join(directory, *names)
 
 
 def is_name(value: object) -> bool:
-    """Return whether a value found in a file can be the name of a file."""
+    """Return whether a value, such as one from JSON, can be a file name."""
     if not isinstance(value, str) or "\0" in value:
         return False
     try:
@@ -286,7 +286,9 @@ def write_text(path: str, text: str) -> None:
 
 
 def require_file(there: bool, what: str, path: str) -> None:
-    """Raise an error unless a file exists; for a folder, the error lists files.
+    """Raise `InputError` unless a file exists.
+
+    If the path is a folder, the error lists up to five of its files.
 
     Args:
       there: whether the file exists.
@@ -383,6 +385,11 @@ def flag_in(values: dict, name: str, where: str) -> bool | None:
     The legal values are booleans, 0 and 1, and the same values as strings,
     which some programs write. The string "false" means False. A field that is
     missing, null or "" is not set.
+
+    Args:
+      values: the object.
+      name: the name of the field.
+      where: the location of the object, for the error message.
     """
     value = values.get(name)
     if value is None or value == "":

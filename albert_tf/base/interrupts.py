@@ -37,7 +37,8 @@ def cleaning_up() -> Iterator[None]:
     """While the block runs, make SIGTERM raise `SystemExit`.
 
     By default, SIGTERM ends a process without running its `finally` blocks. A
-    handler that the process has set stays in place.
+    handler that the process has set stays in place. Outside the main thread,
+    which alone can set handlers, SIGTERM keeps its effect.
     """
     default = in_main_thread() and (
         signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

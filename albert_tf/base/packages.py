@@ -8,7 +8,7 @@ import importlib.util
 
 from albert_tf.base.errors import InputError
 
-# {module: the requirement that installs it}
+# {module: the pip requirement that installs it}
 SOURCES = {
     "ai_edge_litert": "albert-tf[litert]",
     "ai_edge_quantizer": "albert-tf[litert]",
@@ -35,12 +35,14 @@ SOURCES = {
 
 
 def is_installed(module: str) -> bool:
-    """Return whether a module of `SOURCES` can be imported."""
+    """Return whether a module of `SOURCES` is installed."""
     return importlib.util.find_spec(module) is not None
 
 
 def lacking(use: str, *modules: str) -> str:
-    """Return a sentence that names missing packages, or "" if there are none.
+    """Return a sentence that names missing modules, or "" if there are none.
+
+    The sentence also says how to install them.
 
     Args:
       use: the purpose that needs the modules, as the subject of the sentence.

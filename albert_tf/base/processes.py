@@ -78,7 +78,13 @@ def in_order(
     items: Iterable[Any],
     most: int,
 ) -> Iterator[Any]:
-    """Yield the results for items in order, with at most `most` pending."""
+    """Yield the results of submitted items in order.
+
+    Args:
+      submit: a function that starts the work on an item.
+      items: the items, which are read only as needed.
+      most: maximum number of items that are submitted but not yet yielded.
+    """
     waiting = collections.deque()
     for item in items:
         waiting.append(submit(item))
@@ -125,6 +131,9 @@ class Workers:
             picklable.
           items: the arguments, which are read only as far ahead as needed to
             keep the workers busy.
+
+        Raises:
+          ChildProcessError: if a worker process was killed.
         """
         items = iter(items)
         first = list(itertools.islice(items, 2))

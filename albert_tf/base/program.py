@@ -179,7 +179,7 @@ def run(
     # Escape names that the console cannot print.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    # Lower log levels, such as TensorFlow's, are noise.
+    # Less severe messages, such as TensorFlow's, are noise.
     logging.set_verbosity(logging.WARNING)
     try:
         with interrupts.seen_at_once(_end_at_second_interrupt()):

@@ -33,7 +33,7 @@ def _gfile(path: str) -> Iterator[Any]:
 
 
 def remote(operation: str, *paths: str, **kwargs) -> Any:
-    """Call a function of TensorFlow's file system with one or two paths."""
+    """Call the function `operation` of `tf.io.gfile` with one or two paths."""
     with _gfile(" to ".join(paths)) as gfile:
         return getattr(gfile, operation)(*paths, **kwargs)
 
@@ -46,7 +46,7 @@ def remote_glob(pattern: str) -> list[str]:
 
 
 class RawRemoteFile(io.RawIOBase):
-    """An unbuffered file at a `://` path."""
+    """An unbuffered file at a `://` path; `mode` is `rb` or `wb`."""
 
     def __init__(self, path: str, mode: str):
         super().__init__()

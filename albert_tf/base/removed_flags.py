@@ -10,10 +10,10 @@ from albert_tf.base.errors import InputError
 
 
 class Removed(NamedTuple):
-    """A flag that does not exist, or no longer.
+    """A flag that a program does not have, or no longer has.
 
     Attributes:
-      advice: the current behavior, and the replacement of the flag.
+      advice: the current behavior, or what to do instead of setting the flag.
       same: values that match the current behavior; flags with these values are
         ignored.
     """
@@ -128,10 +128,13 @@ RENAMED = {
 
 
 def absent_from(known: Container[str]) -> dict[str, Removed]:
-    """Return {flag: entry} for a program with the `known` flags.
+    """Return {flag: entry} for the absent flags that a program recognizes.
 
-    Flags of google-research/albert are mistakes only in the programs that
-    replace its scripts.
+    Only programs that replace scripts of google-research/albert recognize the
+    flags of those scripts.
+
+    Args:
+      known: names of the program's own flags.
     """
     replaces = "do_train" in known or "dupe_factor" in known
     return ABSENT if replaces else REMOVED
@@ -146,7 +149,11 @@ def gone(name: str, value: object) -> InputError:
 
 
 def _parts(argument: str) -> tuple[str, str]:
-    """Return the name and the value of a flag; `--noNAME` is false."""
+    """Return a flag's name and value.
+
+    For flags in `ABSENT`, `--noNAME` has the value "false", and a switch
+    without a value has the value "true".
+    """
     name, equals, value = argument.lstrip("-").partition("=")
     positive = name.removeprefix("no")
     if name not in ABSENT and positive in ABSENT:
@@ -158,13 +165,13 @@ def _parts(argument: str) -> tuple[str, str]:
 def without_removed(
     arguments: Iterable[str], known: Container[str]
 ) -> list[str]:
-    """Drop removed flags that change nothing; raise `InputError` for others.
+    """Drop removed flags that change nothing; reject other removed flags.
 
-    Renamed values receive their current names. The error names all flags that
-    must go.
+    Arguments in `RENAMED` receive their current form. A single `InputError`
+    lists all rejected flags.
 
     Args:
-      arguments: command-line arguments, with the lines of flagfiles.
+      arguments: command-line arguments, including the lines of flagfiles.
       known: names of the program's own flags, which are never dropped.
     """
     kept, faults, table = [], [], absent_from(known)

@@ -74,7 +74,7 @@ def check_replaceable(
         return
     require(files.is_folder(folder), rule, **{name: folder})
     complete = [form for form in forms if form.is_complete(folder)]
-    # Other folders can be large, so only their names are listed.
+    # Other folders can be large, so only their top level is listed.
     paths = paths_in(folder) if complete else files.names(folder)
     foreign = min((x.foreign(paths) for x in complete), key=len, default=paths)
     more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
@@ -128,7 +128,8 @@ def atomic_folder(path: str, replace: bool = False) -> Iterator[str]:
         checks these files.
 
     Raises:
-      InputError: if `path` is not new or empty, before or after the block.
+      InputError: if `path` is not new or empty, before or after the block, and
+        `replace` is False; or if the parent of a new folder is not writable.
     """
     rule = "The folder must be new or empty; its files were left unchanged."
     require(replace or files.is_free(path), rule, folder=path)

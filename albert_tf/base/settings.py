@@ -233,7 +233,7 @@ def as_type(name: str, value: Any, *types: type) -> Any:
       *types: a key of `KINDS`.
 
     Raises:
-      InputError: if the value has a different type.
+      InputError: if the value has a different type or cannot be converted.
     """
     kind, value = KINDS[types], plain(value)
     rule = f"`{name}` must be {kind.words}."
@@ -349,9 +349,9 @@ def _is_read_back(value: Any, text: str) -> bool:
 def flagfile(*configs: Any) -> str:
     """Return a flagfile that reproduces the given settings.
 
-    Values that a flagfile cannot reproduce appear as comments: objects, and
-    texts with line breaks, trailing white space, or characters that are not
-    UTF-8.
+    Settings that are None are omitted. Values that a flagfile cannot reproduce
+    appear as comments: objects, and texts with line breaks, trailing white
+    space, or characters that UTF-8 cannot encode.
     """
     lines = []
     for config in configs:

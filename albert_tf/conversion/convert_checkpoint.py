@@ -111,7 +111,7 @@ def write_styletts2(folder: str, source: Source) -> int:
     tensors = to_layout(source.tensors, config, PLBERT, head)
     source.symbols.save(folder)
     plbert.write(folder, config, tensors, step_of(source.tensors))
-    # The file name contains the step.
+    # The step, which the name of the file contains, counts as a tensor.
     return len(tensors) + (MODEL_DIR.step in source.tensors.shapes)
 
 

@@ -154,7 +154,13 @@ def _crosses(piece: str, where: Callable[[str], bool], each: bool) -> bool:
 
 
 class SentencePieceReader:
-    """A builder of a SentencePiece model from a Hugging Face folder."""
+    """A builder of a SentencePiece model from a Hugging Face folder.
+
+    Args:
+      hub: the tokenizer's files; differences from the source are added to it.
+      path: the SentencePiece model, or None if only `tokenizer.json` contains
+        the vocabulary.
+    """
 
     def __init__(self, hub: HubFiles, path: str | None):
         self.hub = hub
@@ -219,7 +225,12 @@ class SentencePieceReader:
         return "none" if scores and min(scores) > NEVER else "released"
 
     def text_config(self) -> TextConfig:
-        """Return the text settings; compile rules that no setting covers."""
+        """Return the text settings.
+
+        If settings cannot express all rules, the rules are compiled into the
+        model's character map instead, and the settings that change text are
+        off.
+        """
         hub, rules = self.hub, list(flat(self.hub.content.get("normalizer")))
         if not hub.content:
             # The rules of `AlbertTokenizer` that SentencePiece lacks.

@@ -245,8 +245,8 @@ def read_tokenizer(
       strict: whether a difference from the source tokenizer is an error.
 
     Raises:
-      InputError: if a file is malformed, or if ids may differ and `strict` is
-        set.
+      InputError: if a file is malformed, or if the tokenizers differ and
+        `strict` is set.
     """
     hub, tokenizer = HubFiles.of(folder), None
     with whole(folder):

@@ -254,7 +254,7 @@ def _open_h5(path: str) -> Tensors:
 
 
 def _without_copies(tensors: Tensors, path: str) -> Tensors:
-    """Drop the copies of tied weights after checking that the values agree.
+    """Drop position ids, and copies of tied weights that equal the originals.
 
     Raises:
       InputError: if the decoder's weight differs from the embedding table, or
@@ -274,7 +274,11 @@ def _without_copies(tensors: Tensors, path: str) -> Tensors:
 def _without_identity(
     tensors: Tensors, config: AlbertConfig, path: str
 ) -> Tensors:
-    """Check and drop the identity projection if both widths are equal."""
+    """Check and drop the identity projection of a model in which E = H.
+
+    Raises:
+      InputError: if the projection is not the identity.
+    """
     kernel, bias = PROJECTION + "weight", PROJECTION + "bias"
     if config.embedding_size != config.hidden_size or not (
         {kernel, bias} <= tensors.shapes.keys()
@@ -425,7 +429,7 @@ def architecture_of(tensors: Tensors) -> str:
 def with_projection(
     arrays: dict[str, np.ndarray], config: AlbertConfig
 ) -> dict[str, np.ndarray]:
-    """Add an identity projection if both widths are equal."""
+    """Add an identity projection if the config has E = H."""
     if config.embedding_size != config.hidden_size:
         return arrays
     width, dtype = config.hidden_size, next(iter(arrays.values())).dtype

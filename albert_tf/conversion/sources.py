@@ -151,7 +151,7 @@ def open_tf1(prefix: str, how: Reading) -> Source:
 
 
 def is_of_head(name: str) -> bool:
-    """Return whether a variable belongs to a fine-tuned model's head."""
+    """Return whether a variable belongs to a task head or a phoneme head."""
     return not name.startswith(("albert/", OPTIMIZER, *PRETRAINING_HEADS))
 
 

@@ -189,7 +189,8 @@ def write(folder: str, config: AlbertConfig, tensors: Tensors) -> None:
     )
 
 
-# Kernels of heads, {kernel: bias}, and the kinds of tasks with a `CLASSIFIER`.
+# The names of heads' kernels, {kernel: bias}, and the kinds of tasks whose
+# head is a `CLASSIFIER`.
 CLASSIFIER, SPANS = "output_weights", "cls/squad/output_weights"
 BIASES = {CLASSIFIER: "output_bias", SPANS: "cls/squad/output_bias"}
 SENTENCES = ("classification", "multilabel", "regression", "multiple_choice")
@@ -267,6 +268,9 @@ def read_head(
       config: the architecture.
       name: name of the task, or None for the head's default.
       pairs: whether a classifier classifies text pairs.
+
+    Returns:
+      None and {} if the checkpoint has no head.
     """
     shapes, width = tensors.shapes, config.hidden_size
     if CLASSIFIER in shapes:

@@ -83,7 +83,7 @@ MOST_GAPS = 1 << 16  # maximum number of unused ids
 
 
 def check_ids(ids: Collection[int], size: int = 0) -> None:
-    """Raise an error unless ids are numbers without large gaps.
+    """Raise `InputError` unless ids are numbers without large gaps.
 
     Args:
       ids: the ids of pieces.
@@ -164,7 +164,11 @@ class HubFiles:
         return {"strip_accents": not keep["keep_accents"]} if keep else {}
 
     def added(self, size: int) -> list[Added]:
-        """Return the pieces added to a vocabulary of a given size, by id."""
+        """Return the pieces added to a vocabulary, in the order of their ids.
+
+        Args:
+          size: the number of pieces in the vocabulary.
+        """
         found: dict[int, Added] = {}
         listed = files.read_if_there(self.folder, ADDED_TOKENS)
         known = {self.name(role) for role in ROLES}
@@ -193,7 +197,15 @@ class Like:
 
 
 def renamed(hub: HubFiles, pieces: list[str], kind: str) -> dict[str, str]:
-    """Return {source name: our name} for special pieces with other names."""
+    """Return {source name: our name} for special pieces with other names.
+
+    The renaming is recorded in `hub.notes`.
+
+    Args:
+      hub: the files, which may name the special pieces.
+      pieces: the vocabulary.
+      kind: a key of `TOKENIZERS`.
+    """
     ours, known, names = TOKENIZERS[kind].special, set(pieces), {}
     for role, name, others in zip(ROLES, ours, OTHER_NAMES, strict=True):
         theirs = hub.name(role)

@@ -92,7 +92,10 @@ def scored(proto, config: TextConfig) -> list[list]:
 
 
 def unigram(tokenizer: Tokenizer) -> dict | None:
-    """Return a SentencePiece model's rules, or None if it is not unigram."""
+    """Return the rules and the vocabulary of a SentencePiece model.
+
+    The result is None if the model is not a unigram model.
+    """
     proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.content)
     spec = proto.normalizer_spec
     if proto.trainer_spec.model_type != UNIGRAM:
@@ -127,7 +130,7 @@ def unigram(tokenizer: Tokenizer) -> dict | None:
 
 
 def wordpiece(tokenizer: Tokenizer) -> dict:
-    """Return the rules of a WordPiece vocabulary."""
+    """Return the rules and the vocabulary of a WordPiece tokenizer."""
     config = tokenizer.config
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))
     prefix = "##"

@@ -12,12 +12,15 @@ from albert_tf.conversion.tokenizer_json import (
 from albert_tf.text import tokenizers
 from albert_tf.text.tokenizers import Tokenizer
 
-# Files that mark a folder as one of Hugging Face, even without weights.
+# Files that mark a folder as a Hugging Face folder, even without weights.
 HUB_FILES = (TOKENIZER_JSON, TOKENIZER_CONFIG, "config.json")
 
 
 def _read(path: str) -> tuple[Tokenizer | None, list[str]]:
-    """Return the tokenizer of a foreign folder, or None, and warnings."""
+    """Return the tokenizer of a folder, or None, and warnings.
+
+    The folder has no `tokenizer.json` of this package.
+    """
     # The import takes seconds, and model directories do not need TensorFlow.
     from albert_tf.conversion import sources
 

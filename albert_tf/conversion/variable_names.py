@@ -231,6 +231,9 @@ def as_released(config: AlbertConfig) -> AlbertConfig:
     Released models share whole layers within groups, so a config with
     `sharing="none"` becomes a config with as many groups as layers. Released
     heads have width H / A.
+
+    Raises:
+      InputError: if released files cannot express the config.
     """
     require(
         config.attention_width == config.hidden_size,

@@ -37,8 +37,8 @@ class AlbertEmbeddings(ConfiguredLayer):
     """The factorized embedding: tables of width E, then a projection to H.
 
     With `embedding_norm="hidden"` (albert_zh's first release), the projection
-    comes first and has no bias; the norm and the position and segment tables
-    have width H.
+    directly follows the lookup of words and has no bias; the norm and the
+    position and segment tables have width H.
     """
 
     def build(self):
@@ -68,7 +68,7 @@ class AlbertEmbeddings(ConfiguredLayer):
     def call(self, input_ids, segment_ids, seed=None):
         """Return the embedding output [B, T, E] and encoder input [B, T, H].
 
-        With `embedding_norm="hidden"`, both are the same tensor [B, T, H].
+        With `embedding_norm="hidden"`, or if E = H, both are the same tensor.
         """
         rate = self.config.hidden_dropout_prob
         x = tf.gather(self.word_embeddings, input_ids)  # [B, T, E]
@@ -242,7 +242,8 @@ class AlbertEncoder(ConfiguredLayer):
         to return everything, set `return_all`, which unrolls the layers.
         `layers` is the number of layers to run, and None means all. With
         `places` [B, P], the last block computes outputs only at these
-        positions, and the last output is [B, P, H].
+        positions: the last output is [B, P, H], and the last probabilities are
+        [B, A, P, T].
         """
         config = self.config.with_layers(layers)
         if self.loop != PLAIN and not return_all:

@@ -44,7 +44,7 @@ SHARING = ("all", "attention", "ffn", "none")
 # with position and segment tables of width H (albert_zh's first release).
 EMBEDDING_NORMS = ("embedding", "hidden")
 
-# Keys in released JSON files that the released code never reads.
+# Keys in released JSON files that do not affect the architecture.
 IGNORED_KEYS = frozenset(
     """net_structure_type gap_size num_memory_blocks down_scale_factor
     layers_to_keep directionality pooler_fc_size pooler_num_attention_heads
@@ -180,7 +180,7 @@ class AlbertConfig:
         return self.num_attention_heads * self.head_size
 
     def group(self, layer: int) -> int:
-        """Return the group of a layer, layer * G // L, as in the release."""
+        """Return the index of a layer's group, as in the release."""
         return layer * self.num_hidden_groups // self.num_hidden_layers
 
     def with_layers(self, layers: int | None) -> "AlbertConfig":
@@ -224,8 +224,8 @@ class AlbertConfig:
         """Create a config from the keys of a released JSON file.
 
         Args:
-          values: the JSON object; keys in `IGNORED_KEYS` are accepted, and
-            `hidden_act` may have a name in `TANH_GELU`.
+          values: the JSON object; keys in `IGNORED_KEYS` are accepted, as is an
+            `ln_type` of postln, and `hidden_act` may be in `TANH_GELU`.
           source: the file's name, for error messages.
         """
         known = {field.name for field in dataclasses.fields(cls)}
@@ -304,9 +304,10 @@ class AlbertConfig:
         return cls.from_json_file(path)
 
     def to_json(self) -> str:
-        """Return the config as JSON text with all keys.
+        """Return the config as JSON text.
 
-        `attention_head_size` is included only if heads were pruned.
+        The text contains all keys, but `attention_head_size` only if heads were
+        pruned.
         """
         values = dataclasses.asdict(self)
         values = {k: v for k, v in values.items() if v is not None}

@@ -158,7 +158,7 @@ class ConfiguredLayer(keras.layers.Layer):
         return self.dense(name, fan_in, units, dtype="float32", **kwargs)
 
     def norm(self, width: int) -> "LayerNorm":
-        """Return a built layer norm; Keras computes it in float32."""
+        """Return a built layer norm, which computes in float32."""
         layer = LayerNorm(
             epsilon=LAYER_NORM_EPSILON,
             name="layer_norm",
@@ -397,7 +397,7 @@ class Weights:
 
     @contextlib.contextmanager
     def read_as(self, *tensors: tf.Tensor) -> Iterator[None]:
-        """Replace variables with arguments in the order of `self.tensors`."""
+        """In the block, replace variables with values for `self.tensors`."""
         values = [*tensors[: len(self._variables)]]
         kernels = tensors[len(self._variables) :]
         for i, narrow in zip(self._kernels, kernels, strict=True):
@@ -412,7 +412,7 @@ class Weights:
 def after(x: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
     """Return x with a data dependency on `other`, which has the same shape."""
     # XLA ignores control dependencies and would reuse earlier results instead
-    # of recomputing them. If `other` contains a NaN, so does the gradient.
+    # of recomputing them. A NaN in `other` makes the gradient NaN anyway.
     first = tf.reshape(other, [-1])[0]
     return x + tf.where(tf.math.is_nan(first), first, tf.zeros_like(first))
 

@@ -107,7 +107,10 @@ def next_seed(generator: keras.random.SeedGenerator) -> Seed:
 
 
 def dropout(x: tf.Tensor, rate: float, seed: Seed) -> tf.Tensor:
-    """Drop units with a mask that depends only on the seed."""
+    """Drop units of x with a mask that depends only on the seed.
+
+    Without a seed, return x unchanged.
+    """
     if seed is None or rate == 0.0:
         return x
     # A TPU has its own random generator; Philox would need 177 operations per

@@ -90,7 +90,8 @@ class AlbertWithOutputs(AlbertWithHead):
 
     Args:
       config: the architecture.
-      outputs: the number of classes, or of numbers for regression, C.
+      outputs: the number of classes or, for regression, of predicted numbers;
+        C.
       **kwargs: see `AlbertWithHead`.
     """
 

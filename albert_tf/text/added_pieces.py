@@ -24,7 +24,7 @@ def text_of_piece(tokenizer: Tokenizer, piece: str) -> str | None:
 
     The piece `[E1]` matches the text `[E1]` and, if the tokenizer lower-cases
     text, also `[e1]`. WordPiece matches only single words, so the result is
-    None for a piece that contains a space or punctuation.
+    None for a piece that it would split, for example at a space.
     """
     if tokenizer.kind == "sentencepiece":
         return normalize(piece, tokenizer.config).replace(" ", WORD_MARK)

@@ -92,8 +92,9 @@ def truncate_pair(
 ) -> tuple[int, int]:
     """Return the number of leading tokens to keep in each of two segments.
 
-    Until both segments fit, the longer one (b if they are equally long) loses
-    its last token. Source: google-research/albert `_truncate_seq_pair`.
+    While the segments have more than `max_tokens` tokens in total, the longer
+    one (b if they are equally long) loses its last token. Source:
+    google-research/albert `_truncate_seq_pair`.
     """
     keep_b = min(length_b, max(max_tokens // 2, max_tokens - length_a))
     return min(length_a, max_tokens - keep_b), keep_b

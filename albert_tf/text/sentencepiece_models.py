@@ -175,7 +175,7 @@ def charsmap_of(table: dict[str, str]) -> bytes:
 
 
 def _code(module: ModuleType) -> str:
-    """Return the code of a module without comments, docstrings and layout."""
+    """Return a module's syntax tree as text, without docstrings."""
     tree = ast.parse(inspect.getsource(module))
     for node in ast.walk(tree):
         if isinstance(body := getattr(node, "body", None), list):
@@ -318,7 +318,7 @@ def piece_shares(model: sentencepiece.SentencePieceProcessor) -> np.ndarray:
     """Return each piece's share of the training text, [V].
 
     Scores are logarithms of shares. In BPE models, scores are ranks instead,
-    and all pieces receive the same share.
+    and all pieces with negative scores receive the same share.
     """
     scores = np.array(model.get_score(list(range(len(model)))))
     ranks = np.array_equal(scores, np.round(scores))

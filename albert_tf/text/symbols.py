@@ -109,7 +109,7 @@ def made_of(symbols: Iterable[str]) -> SymbolTable:
 
 
 def origins(old: SymbolTable, new: SymbolTable) -> list[list[int]]:
-    """Return, for each new id, its symbol's old id in a list, or []."""
+    """Return, for each new id, [its symbol's old id], or [] if it has none."""
     result = [[] for _ in range(new.vocab_size)]
     for symbol, i in new.symbols.items():
         result[i] += [old.symbols[symbol]] if symbol in old.symbols else []
@@ -127,7 +127,7 @@ def _wrong_symbols(symbols: dict) -> Iterator[str]:
 
 
 def _read_symbols(path: str) -> SymbolTable:
-    """Return the symbol table in a `symbols.json`, without words."""
+    """Return the symbol table in a file `symbols.json`, without words."""
     values = files.read_json_object(path, f"`{SYMBOLS_FILE}`")
     symbols, copy = values.get("symbols"), " Copy the file again."
     rule = f"`{SYMBOLS_FILE}` must contain `symbols`, an object that maps each "
@@ -157,7 +157,7 @@ def _wrong_words(words: list) -> Iterator[str]:
 
 
 def _read_words(path: str) -> tuple[str, ...]:
-    """Return the words in a `words.json`: one for each label, or none."""
+    """Return the words in a file `words.json`: one for each label, or none."""
     words = files.read_json(path, f"`{WORDS_FILE}`")
     first = " and ".join(map(repr, FIRST_WORDS))
     rule = f"`{WORDS_FILE}` must list {first}, followed by different words, or "

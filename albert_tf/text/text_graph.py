@@ -85,7 +85,12 @@ def valid(strings: tf.Tensor) -> tf.Tensor:
 
 
 def with_final_sigma(strings: tf.Tensor, pattern: str | None) -> tf.Tensor:
-    """Return strings with a final sigma wherever the pattern matches."""
+    """Return strings with a final sigma (ς) wherever the pattern matches.
+
+    Args:
+      strings: string [B].
+      pattern: `Tokenizer.final_sigma`; None leaves the strings unchanged.
+    """
     if pattern is None:
         return strings
     return tf.cond(
@@ -158,7 +163,11 @@ class WordPieceGraph(tf.Module):
         return with_final_sigma(strings, self._sigma)
 
     def words(self, parts: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Return the words [B, words] of texts, given their parts [B, P]."""
+        """Return the words [B, words] of texts.
+
+        Args:
+          parts: string [B, P], the pieces into which `model` splits the texts.
+        """
         return tf.strings.split(tf.strings.reduce_join(parts, axis=-1))
 
     def is_long(self, words: tf.Tensor) -> tf.Tensor:
@@ -167,7 +176,7 @@ class WordPieceGraph(tf.Module):
         return length > MAX_WORD_CHARACTERS
 
     def pieces(self, words: tf.Tensor) -> list[tf.RaggedTensor]:
-        """Return the ids, start bytes and end bytes [W, N] of words' pieces."""
+        """Return ids, start bytes and end bytes [W, N] of the words' pieces."""
         short = tf.where(self.is_long(words), UNKNOWN_WORD, words)
         return self._wordpiece.tokenize_with_offsets(short)
 
@@ -182,7 +191,7 @@ GRAPHS = {"sentencepiece": SentencePieceGraph, "wordpiece": WordPieceGraph}
 
 
 def _first(rows: tf.RaggedTensor, keep: tf.Tensor) -> tf.RaggedTensor:
-    """Return the first `keep` [B] values of each row, which must have them."""
+    """Return the first `keep` [B] values of rows that are at least as long."""
     lengths = rows.row_lengths()
     within = tf.ragged.range(lengths).values
     values = rows.values[within < tf.repeat(keep, lengths)]
@@ -215,7 +224,7 @@ class TextGraph(tf.Module):
     `tensorflow_text`. Bytes that are not UTF-8 become U+FFFD, as in
     `bytes.decode("utf-8", "replace")`.
 
-    A call of `tf.random.set_seed` makes the graph unusable, because TensorFlow
+    A call to `tf.random.set_seed` makes the graph unusable, because TensorFlow
     then frees the SentencePiece model. A graph that was loaded from a
     SavedModel is not affected.
     """
@@ -312,7 +321,7 @@ TO_THE_END = 1 << 20  # for pieces that are not split: an end beyond any span
 
 
 class TokenSpans(NamedTuple):
-    """Ids, with each id's start and end in the text; ragged [B, N]."""
+    """Ids, and each id's start and end in its text, in characters; [B, N]."""
 
     ids: tf.RaggedTensor
     starts: tf.RaggedTensor
@@ -351,7 +360,10 @@ class Characters:
         self._first = first + tf.gather(self._bytes, rows)
 
     def places(self, within: tf.RaggedTensor) -> tf.Tensor:
-        """Return flat character indices for byte offsets [B, N] in strings."""
+        """Return places in the concatenation for byte offsets [B, N].
+
+        The byte offsets count from the beginning of each string.
+        """
         base = tf.gather(self._bytes, within.value_rowids())
         byte = tf.cast(within.values, tf.int32) + base
         return tf.searchsorted(self._first, byte)
@@ -446,7 +458,12 @@ class WordPieceOffsets(tf.Module):
 
     @staticmethod
     def _word_starts(parts: tf.RaggedTensor, bounds: tf.Tensor) -> tf.Tensor:
-        """Return the byte offset of each word's start, as a flat tensor."""
+        """Return each word's start, in bytes of the concatenated parts.
+
+        Args:
+          parts: string [B, P].
+          bounds: the starts and the end of the parts, in the same bytes.
+        """
         solid = parts.values != " "
         rows = parts.value_rowids()
         before = tf.concat([[False], solid], axis=0)[:-1]
@@ -463,7 +480,8 @@ OFFSETS = {
 def offset_graph(tokenizer: Tokenizer, text_graph: TextGraph) -> tf.Module:
     """Return a graph from strings [B] to `TokenSpans`.
 
-    The graph shares the lookup tables of the tokenizer's `TextGraph`.
+    The graph shares the model and the tables of `text_graph`, which must have
+    been made from the same tokenizer.
     """
     graph = text_graph.graph
     return OFFSETS[type(graph)](graph, tokenizer)

@@ -103,7 +103,7 @@ class Tokenizer(Vocabulary):
     settings: tuple[str, ...]  # fields of `TextConfig` that the tokenizer uses
     normalize: Callable[[str, TextConfig], str]
     rules_file = ""
-    lone_mark: Sequence[int | None] = ()  # id of ▁ alone
+    lone_mark: Sequence[int | None] = ()  # [id of the piece ▁]
 
     def __init__(
         self, content: bytes, pieces: Sequence[str], config: TextConfig
@@ -250,7 +250,7 @@ class Tokenizer(Vocabulary):
         return [i for i in ids if i not in self.not_words]
 
     def description(self) -> dict:
-        """Return the content of `tokenizer.json`."""
+        """Return the content of `tokenizer.json`, except the checksum."""
         values = {name: getattr(self.config, name) for name in self.settings}
         return {"type": self.kind, **values}
 
@@ -260,7 +260,7 @@ class Tokenizer(Vocabulary):
         return {**self.description(), "content": content}
 
     def fingerprint(self) -> str:
-        """Return the SHA-256 hash of the vocabulary and `tokenizer.json`."""
+        """Return the SHA-256 hash of the vocabulary and of `description`."""
         text = json.dumps(self.description(), sort_keys=True).encode()
         return hashlib.sha256(self.content + text).hexdigest()
 

@@ -31,10 +31,10 @@ class Vocabulary(abc.ABC):
     @staticmethod
     @abc.abstractmethod
     def stored_in(folder: str) -> "Vocabulary | None":
-        """Return the vocabulary of this class in a folder, or None."""
+        """Return the vocabulary of this class in a folder; None if absent."""
 
     def check_claim(self, folder: str) -> None:
-        """Raise an error if a folder's model has a different vocabulary."""
+        """Raise `InputError` if a folder's model has a different vocabulary."""
         known = files.matches(WEIGHTS, folder) and self.stored_in(folder)
         same = not known or known.fingerprint() == self.fingerprint()
         rule = "`output_dir` must not contain a model with another tokenizer "

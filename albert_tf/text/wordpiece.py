@@ -74,7 +74,8 @@ def clean_character(character: str) -> str:
     """Return the replacement of a character in cleaned text.
 
     White space becomes a space, and ideographs are surrounded by spaces.
-    Control characters and U+FFFD are dropped. Other characters stay the same.
+    Control and format characters, surrogates and U+FFFD are dropped. Other
+    characters stay the same.
     """
     category = unicodedata.category(character)
     if character in "\t\n\r" or category in ("Zs", "Zl", "Zp"):
@@ -87,7 +88,10 @@ def clean_character(character: str) -> str:
 
 
 def lowercase_and_strip(word: str, config: TextConfig) -> str:
-    """Lower-case a word and strip its accents, if so configured."""
+    """Lower-case a word and strip its accents, if so configured.
+
+    Accents are stripped only from words that are lower-cased.
+    """
     if not config.do_lower_case:
         return word
     word = word.lower()
@@ -142,7 +146,7 @@ class _Cleaned(dict):
 
 
 def normalize(text: str, config: TextConfig) -> str:
-    """Clean a text, lower-case it and strip its accents, as configured."""
+    """Clean a text; lower-case it and strip its accents if so configured."""
     return lowercase_and_strip(text.translate(_Cleaned()), config)
 
 
@@ -183,7 +187,13 @@ def rules_model(pieces: tuple[str, ...], config: TextConfig) -> bytes:
 
 
 class WordPiece:
-    """A WordPiece model, which splits text into pieces (`##` inside words)."""
+    """A WordPiece model, which splits text into pieces (`##` inside words).
+
+    Args:
+      ids: {piece: id}.
+      unk_id: the id of a word that the pieces cannot spell.
+      config: settings for normalization.
+    """
 
     def __init__(self, ids: dict[str, int], unk_id: int, config: TextConfig):
         self._ids = ids
@@ -201,10 +211,11 @@ class WordPiece:
     def encode_with_offsets(
         self, text: str, normalizer: sentencepiece.SentencePieceNormalizer
     ) -> tuple[list[int], list[int], list[int]]:
-        """Return the ids of a text, and each id's start and end.
+        """Return the ids of a text, and each id's start and end in characters.
 
         Args:
-          text: a text prepared for `rules_model`.
+          text: a text without NUL, in which each final sigma is already
+            lower-cased.
           normalizer: the normalizer of a `rules_model`.
         """
         separated, sources = normalizer.normalize(text, with_offsets=True)
@@ -235,7 +246,13 @@ class WordPiece:
                 yield id, begin + first, begin + last
 
     def _greedy(self, word: str) -> list[tuple[int, int, int]]:
-        """Return a word's longest pieces from the left, or an unknown piece."""
+        """Return the ids, starts and ends of a word's longest pieces.
+
+        At each position, from the left, the longest matching piece is taken.
+
+        A word that is too long, or that the pieces cannot spell, is one unknown
+        piece.
+        """
         unknown = [(self._unk_id, 0, len(word))]
         if len(word) > MAX_WORD_CHARACTERS:
             return unknown
