@@ -34,7 +34,7 @@ class Vocabulary(abc.ABC):
         """Return the vocabulary of this class in a folder; None if absent."""
 
     def check_claim(self, folder: str) -> None:
-        """Raise `InputError` if a folder's model has a different vocabulary."""
+        """Raise `InputError` if a folder's model has another vocabulary."""
         known = files.matches(WEIGHTS, folder) and self.stored_in(folder)
         same = not known or known.fingerprint() == self.fingerprint()
         rule = "`output_dir` must not contain a model with another tokenizer "

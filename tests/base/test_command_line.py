@@ -287,7 +287,7 @@ def test_the_signature_has_the_settings():
     "first", ["--text=b", "# text\n--text=b", "\n--text=b"]
 )
 def test_a_flagfile_may_begin_with_a_byte_order_mark(tmp_path, first):
-    """Some Windows editors write it."""
+    """A byte-order mark, which some Windows editors write, is ignored."""
     path = tmp_path / "run.flags"
     path.write_text(f"{first}\n", "utf-8-sig")
     words = [sys.executable, "-c", SCRIPT, "--model_dir=m"]

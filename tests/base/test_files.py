@@ -154,8 +154,8 @@ def test_json_may_begin_with_a_byte_order_mark(folder):
 def test_json_that_cannot_be_read_is_explained(folder):
     """The error for unreadable JSON states the mistake.
 
-    A mistake is a syntax error, with its line, too many levels, a value that is
-    not an object, or a byte that is not UTF-8, with its position.
+    It gives the line of a syntax error, and the position of a byte that is not
+    UTF-8. Too many levels, and a value that is not an object, are also errors.
     """
     for text, said in (
         ('{\n"a": oops}', "It must be JSON: .*x.json, line 2$"),

@@ -67,7 +67,7 @@ def test_a_removed_flag_that_changed_nothing_is_left_out(tmp_path):
     [(name, value) for name, flag in ABSENT.items() for value in flag.same],
 )
 def test_values_that_are_now_derived_are_left_out(name, value):
-    """A removed flag is ignored if its value is the one that is now derived."""
+    """A removed flag is ignored if its value matches the current behavior."""
     known = ["x", "do_train"]
     assert without_removed([f"--{name}={value}", "--x"], known) == ["--x"]
 

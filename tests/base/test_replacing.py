@@ -62,10 +62,10 @@ def test_what_a_program_wrote_may_go(names, tmp_path):
     ],
 )
 def test_anything_else_stays(names, foreign, tmp_path):
-    """The error lists the files that do not belong to the best-matching kind.
+    """The error lists the files that do not belong to the best-matching form.
 
-    The kinds are forms of folders that programs write. A pattern of a form does
-    not match inside subfolders.
+    A form describes the files that a program writes. Its patterns match only
+    paths of the same depth.
     """
     folder = write(tmp_path, *names)
     with pytest.raises(InputError) as error:

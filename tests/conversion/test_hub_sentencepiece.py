@@ -42,7 +42,7 @@ def test_pieces_are_those_of_the_model(tmp_path):
 
 
 def test_a_folder_without_another_vocabulary(pretrained_dir, tmp_path):
-    """Without `spiece.model`, `do_lower_case` of `AlbertTokenizer` applies."""
+    """Without `spiece.model`, the class's setting `do_lower_case` applies."""
     folder, again = tmp_path / "there", str(tmp_path / "again")
     convert(pretrained_dir, str(folder), "huggingface")
     (folder / "spiece.model").unlink()
@@ -170,7 +170,10 @@ def test_an_added_piece_takes_the_place_of_another(tmp_path):
 
 
 def test_an_added_piece_of_the_vocabulary_is_named(tmp_path):
-    """An error names a conflicting piece or an unusual word-boundary marker."""
+    """With `strict`, an error names an added piece that has a vocabulary's id.
+
+    Another error names a word-boundary marker other than ▁.
+    """
     content = of_transformers(vocabularies.english())
     piece = next(
         i

@@ -126,7 +126,10 @@ def test_rules_of_word_pieces_that_are_not_ours(changes, named, tmp_path):
 
 @pytest.mark.parametrize("setting", [True, "false"])
 def test_the_setting_of_ideographs_overrides_the_rule(setting, tmp_path):
-    """A warning about Chinese text appears only if ideographs are not split."""
+    """`tokenize_chinese_chars` overrides the rule of the normalizer.
+
+    There is a warning about Chinese text only if ideographs are not split.
+    """
     apart = setting is True
     content = word_pieces(normalizer=BERT | {"handle_chinese_chars": not apart})
     folder = write(tmp_path, content, tokenize_chinese_chars=setting)

@@ -135,7 +135,7 @@ def test_lengths_must_be_numbers(file, name, golden, tmp_path):
     [(True, True), ("true", True), (False, False), ("false", False)],
 )
 def test_a_transformer_that_lower_cases(flag, lowers, golden, tmp_path):
-    """The module's lower-case flag, even a string, overrides the tokenizer."""
+    """If the module's flag is set, even as a string, texts are lower-cased."""
     home = sentence_folder(tmp_path, golden)
     path = home / "0_Transformer" / "sentence_bert_config.json"
     edit(path, lambda values: values | {"do_lower_case": flag})

@@ -221,7 +221,7 @@ def test_splits_without_an_equivalent(rules, named, kept):
 
 
 def test_spaces_as_pieces_are_named(tmp_path):
-    """A warning: only the source encodes trailing and repeated spaces."""
+    """A source that encodes trailing and repeated spaces causes a warning."""
     content = of_transformers(vocabularies.english())
     folder = write(tmp_path, content | {"pre_tokenizer": METASPACE})
     assert read_tokenizer(folder)[1] == [
@@ -253,7 +253,7 @@ def test_pieces_of_bytes(tmp_path):
 
 
 def test_scores_go_there_and_back(tmp_path):
-    """Pieces that are never chosen have scores below -100 only in the file."""
+    """Only `tokenizer.json` lowers the scores of pieces that are not chosen."""
     tokenizer = vocabularies.english()
     content = tokenizer_json(tokenizer)
     again, _ = read_tokenizer(write(tmp_path, content))
@@ -300,7 +300,7 @@ def test_models_without_numbers_follow_the_release(tmp_path):
 
 
 def test_symbols_compete_unless_they_are_added(tmp_path):
-    """With compiled rules, only added symbols keep their priority."""
+    """If rules are compiled, only symbols in `added_tokens` keep priority."""
     path = tmp_path / "spiece.model"
     tokenizer = with_symbols()
     path.write_bytes(tokenizer.content)

@@ -42,7 +42,7 @@ def test_every_folder_of_a_model_has_its_tokenizer(
 
 @pytest.mark.parametrize("kind", ["pretrained_dir", "shallow"])
 def test_a_lone_vocabulary_is_a_tokenizer(kind, request, tmp_path):
-    """A folder with one vocabulary is enough; two are ambiguous."""
+    """A folder with one vocabulary suffices; two vocabularies are an error."""
     source = request.getfixturevalue(kind)
     own = tokenizers.load_tokenizer(source)
     vocabulary = Path(source) / own.file_name

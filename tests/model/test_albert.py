@@ -13,9 +13,9 @@ from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.ops import CompiledForTpu, fold_in
 from albert_tf.training.checkpoints import named_variables
 
-# Ten times the released code's error if float32 sums are reordered; g5
-# has masks with gaps and a row without tokens, where the spacing of scores
-# near -10000 is 1e-3.
+# Tolerances: ten times the error of the released code if float32 sums are
+# reordered. Example g5 has masks with gaps and a row without tokens, where the
+# spacing of scores near -10000 is 1e-3.
 OUTPUTS, LOSSES = 2e-5, 1e-5
 HARD_OUTPUTS, ALL_MASKED, HARD_LOSSES = 1e-4, 5e-3, 2e-3
 

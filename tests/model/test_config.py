@@ -48,7 +48,7 @@ def test_released_sizes(size, version):
 
 @pytest.mark.parametrize("name", ["gelu_new", "gelu_pytorch_tanh"])
 def test_gelu_has_the_names_of_hugging_face(name):
-    """The names of the tanh form mean `gelu`, as in a Hugging Face config."""
+    """Hugging Face's names for the tanh form of GELU are read as `gelu`."""
     values = {**vars(AlbertConfig()), "hidden_act": name}
     assert AlbertConfig.from_dict(values) == AlbertConfig()
     assert ACTIVATIONS[name] == "gelu"
@@ -68,7 +68,7 @@ def test_every_shipped_config_is_legal():
 
 
 def test_historical_keys_are_ignored():
-    """Keys that the released code never read have no effect."""
+    """Released keys that do not affect the architecture are ignored."""
     values = {key: 7 for key in IGNORED_KEYS}
     config = AlbertConfig.from_dict({**BASE, **values, "ln_type": "postln"})
     assert config == AlbertConfig()
@@ -144,7 +144,10 @@ def test_lengths_and_vocabularies_fit_the_tables():
 
 
 def test_group_of_a_layer():
-    """Layer i uses the blocks of group i * G // L, or has its own blocks."""
+    """Of L layers in G groups, layer i uses the blocks of group i * G // L.
+
+    Parts that layers do not share have a block for each layer.
+    """
     config = AlbertConfig(num_hidden_layers=5, num_hidden_groups=2)
     assert [config.group(i) for i in range(5)] == [0, 0, 0, 1, 1]
     for sharing in SHARING:

@@ -47,7 +47,11 @@ def test_a_tpu_draws_bits_itself_and_has_nothing_nested():
 
 
 def test_no_setting_nests_on_a_tpu():
-    """`jit_compile` has no effect on TPUs, where XLA compiles everything."""
+    """On TPUs, no value of `jit_compile` compiles both passes separately.
+
+    XLA compiles the whole program there. On other devices, the default compiles
+    only single operations.
+    """
     assert not any(choose_xla(x, True).whole for x in (None, False, True))
     assert choose_xla(True, False) == (True, True)
     assert choose_xla(False, False) == (False, False)

@@ -144,7 +144,10 @@ def test_weights_keep_float32_gradients_over_layers():
 
 
 def mixed_step(layers):
-    """Return the number of casts in a step in bfloat16, and its results."""
+    """Return how many casts to bfloat16 a step has, and the step's results.
+
+    The results are the masked-LM logits and the gradients.
+    """
     config = goldens.variant("shared", num_hidden_layers=layers)
     random = goldens.random_weights(config)
     model = goldens.build(config, random, dtype="mixed_bfloat16")

@@ -32,10 +32,10 @@ def runs_of(text: str) -> list[tuple[int, int]]:
 
 
 def test_the_characters_of_unicode():
-    """`characters` has all planes in use, except surrogates and the separator.
+    """`characters` covers the planes in use, without NUL and surrogates.
 
-    `changing_characters` also lacks ideographs, except compatibility
-    ideographs.
+    The separator is also omitted. `changing_characters` covers no ideographs
+    except compatibility ideographs.
     """
     assert runs_of(normalization.characters()) == [
         *((0x1, 0x27FF), (0x2801, 0xD7FF), (0xE000, 0x3FFFF)),

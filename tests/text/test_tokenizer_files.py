@@ -173,7 +173,7 @@ def test_pieces_that_the_file_names(pad, unk, tmp_path):
 
 
 def test_a_trainer_may_name_them(tmp_path):
-    """A model with other names for padding and unknown text has ids 0 and 1."""
+    """Pieces for padding and unknown text have ids 0 and 1 under any name."""
     content = trained(
         sentence_iterator=iter(["a b c"] * 10),
         vocab_size=10,

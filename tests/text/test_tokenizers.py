@@ -236,7 +236,7 @@ def test_wrong_arguments_are_named(make, action, message):
 
 
 def test_ids_may_be_arrays_and_texts_bytes():
-    """Rows of every integer type have the same pieces."""
+    """Ids may be arrays or tuples of any integer type; a text may be bytes."""
     t = english()
     ids = t.encode("the at")
     assert t.encode(b"the at") == ids
