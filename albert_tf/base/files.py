@@ -443,11 +443,16 @@ def glob(
     """Return the sorted files matching a comma-separated list of patterns.
 
     Args:
+      patterns: the list, in which `-` means standard input.
       what: the description of the list in error messages.
       legal_folder: a function that returns whether a folder may be among the
         files.
       left_out: a function that returns whether to omit a path that matches a
         pattern.
+
+    Raises:
+      InputError: if the list is empty, if a pattern has no match, or if a match
+        is an illegal folder.
     """
     paths: list[str] = []
     entries = split_paths(patterns)

@@ -184,7 +184,10 @@ def _is(*types: type) -> Callable[[Any], bool]:
 
 
 def _is_list(value: Any) -> bool:
-    """Return whether a value is a string or path, or a list of entries."""
+    """Return whether a value is a string or path, or a list of entries.
+
+    An entry is a string, a path or a number.
+    """
     entries = isinstance(value, list | tuple)
     return _is(*TEXTS)(value) or entries and all(map(_is(*TEXTS, Real), value))
 

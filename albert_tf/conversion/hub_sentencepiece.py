@@ -127,7 +127,7 @@ def splitter(rule: dict) -> tuple[Callable[[str], bool], bool] | None:
     """Return a predicate for the characters that a pre-tokenizer splits off.
 
     Returns:
-      the predicate, and whether the pre-tokenizer splits off each character
+      The predicate, and whether the pre-tokenizer splits off each character
       instead of each run of characters; None if it splits only at white space.
 
     Raises:

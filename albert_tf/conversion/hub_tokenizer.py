@@ -81,7 +81,7 @@ def _normalizer(hub: HubFiles) -> tuple[dict[str, bool], dict, list[str]]:
     """Read the normalizer of `tokenizer.json`.
 
     Returns:
-      the settings of `TextConfig` that the rules imply; the `BertNormalizer`,
+      The settings of `TextConfig` that the rules imply; the `BertNormalizer`,
       or {}; and the rules that WordPiece cannot express.
     """
     rules = [

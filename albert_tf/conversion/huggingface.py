@@ -274,7 +274,7 @@ def _without_copies(tensors: Tensors, path: str) -> Tensors:
 def _without_identity(
     tensors: Tensors, config: AlbertConfig, path: str
 ) -> Tensors:
-    """Check and drop the identity projection of a model in which E = H.
+    """Check and drop the identity projection between equal widths.
 
     Raises:
       InputError: if the projection is not the identity.
@@ -429,7 +429,7 @@ def architecture_of(tensors: Tensors) -> str:
 def with_projection(
     arrays: dict[str, np.ndarray], config: AlbertConfig
 ) -> dict[str, np.ndarray]:
-    """Add an identity projection if the config has E = H."""
+    """Add an identity projection if embeddings are as wide as hidden states."""
     if config.embedding_size != config.hidden_size:
         return arrays
     width, dtype = config.hidden_size, next(iter(arrays.values())).dtype

@@ -100,7 +100,7 @@ def open_weights(folder: str, config: AlbertConfig) -> tuple[Tensors, str]:
     The newest file is the `step_N.t7` with the largest N.
 
     Returns:
-      the tensors, and the path of the file.
+      The tensors, and the path of the file.
     """
 
     def step(path: str) -> int:

@@ -136,7 +136,10 @@ def text_of(*ranges: tuple[int, int]) -> str:
 
 @functools.cache
 def characters() -> str:
-    """Return the characters that Unicode may assign, except surrogates."""
+    """Return the characters that Unicode may assign.
+
+    NUL, surrogates and the separator `BETWEEN` are omitted.
+    """
     return text_of((1, 0xD800), (0xE000, 0x40000), (0xE0000, 0xE0200))
 
 

@@ -115,7 +115,10 @@ class SentencePieceGraph(tf.Module):
         self._expansion = tf.RaggedTensor.from_row_splits(values, splits)
 
     def prepared(self, strings: tf.Tensor) -> tf.Tensor:
-        """Prepare strings [B] for the model without changing their lengths."""
+        """Prepare strings [B] for the model.
+
+        The number of characters in each string stays the same.
+        """
         return with_final_sigma(valid(strings), self._sigma)
 
     def begins_with_space(self, strings: tf.Tensor) -> tf.Tensor:
@@ -158,7 +161,10 @@ class WordPieceGraph(tf.Module):
         )
 
     def prepared(self, strings: tf.Tensor) -> tf.Tensor:
-        """Prepare strings [B] for the model without changing their lengths."""
+        """Prepare strings [B] for the model.
+
+        The number of characters in each string stays the same.
+        """
         strings = tf.strings.regex_replace(valid(strings), r"\x00", DROPPED)
         return with_final_sigma(strings, self._sigma)
 
@@ -308,7 +314,7 @@ class TextGraph(tf.Module):
         }
 
     def _joined(self, a, b, pair: tf.Tensor) -> tf.RaggedTensor:
-        """Return rows with special tokens; `pair` [B] is 1 if b is used."""
+        """Return rows with special tokens; `pair` [B] is 1 where b is used."""
         cls, sep = (
             tf.fill([tf.size(pair), 1], id)
             for id in (self._cls_id, self._sep_id)

@@ -248,10 +248,9 @@ class WordPiece:
     def _greedy(self, word: str) -> list[tuple[int, int, int]]:
         """Return the ids, starts and ends of a word's longest pieces.
 
-        At each position, from the left, the longest matching piece is taken.
-
-        A word that is too long, or that the pieces cannot spell, is one unknown
-        piece.
+        At each position, from the left, the longest matching piece is taken. A
+        word that is too long, or that the pieces cannot spell, becomes one
+        unknown piece.
         """
         unknown = [(self._unk_id, 0, len(word))]
         if len(word) > MAX_WORD_CHARACTERS:

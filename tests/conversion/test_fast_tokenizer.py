@@ -109,7 +109,7 @@ def test_special_pieces_are_matched_as_they_are():
 
 
 def test_scores_are_those_that_sentencepiece_uses():
-    """In the file, a symbol's score depends on its length.
+    """In the file, a user-defined symbol's score depends on its length.
 
     The scores of unused pieces are lowered by 100, so they are never chosen.
     """
@@ -134,7 +134,8 @@ def test_scores_are_those_that_sentencepiece_uses():
 def test_a_word_behind_a_mask_begins_with_a_space():
     """The last rule adds a space before a character that can begin a word.
 
-    The rule applies only at the beginning of a text.
+    The rule belongs to the normalizer, and applies only at the beginning of a
+    text.
     """
     written = tokenizer_json(vocabularies.english())
     rules = written["normalizer"]["normalizers"]

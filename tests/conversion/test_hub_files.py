@@ -74,7 +74,11 @@ def test_added_pieces_need_rows():
 
 
 def test_added_pieces_are_listed_in_three_files(tmp_path):
-    """Added pieces are sorted by id; the last file overrides earlier ones."""
+    """Added pieces are sorted by id; the last file overrides earlier ones.
+
+    The files are `added_tokens.json`, `tokenizer_config.json` and
+    `tokenizer.json`.
+    """
     (tmp_path / "added_tokens.json").write_text('{"[X]": 12, "b": 9, "c": 8}')
     decoder = {"10": {"content": "d"}, "9": {"content": "e", "special": True}}
     settings = {"cls_token": "[X]", "added_tokens_decoder": decoder}

@@ -42,7 +42,7 @@ def test_pieces_are_those_of_the_model(tmp_path):
 
 
 def test_a_folder_without_another_vocabulary(pretrained_dir, tmp_path):
-    """Without `spiece.model`, the class's setting `do_lower_case` applies."""
+    """Without `spiece.model`, `AlbertTokenizer` still obeys `do_lower_case`."""
     folder, again = tmp_path / "there", str(tmp_path / "again")
     convert(pretrained_dir, str(folder), "huggingface")
     (folder / "spiece.model").unlink()
@@ -170,9 +170,10 @@ def test_an_added_piece_takes_the_place_of_another(tmp_path):
 
 
 def test_an_added_piece_of_the_vocabulary_is_named(tmp_path):
-    """With `strict`, an error names an added piece that has a vocabulary's id.
+    """With `strict`, conflicting pieces and other word markers are errors.
 
-    Another error names a word-boundary marker other than ▁.
+    An added piece must not have the id of an ordinary piece, and the marker of
+    word boundaries must be ▁.
     """
     content = of_transformers(vocabularies.english())
     piece = next(

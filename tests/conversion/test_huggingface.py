@@ -149,7 +149,8 @@ def test_half_precision_leaves_the_step_alone(pretrained_dir, tmp_path, step):
 def test_half_precision_needs_a_format_and_small_weights(golden, tmp_path):
     """`half_precision` raises an error for other formats and for large weights.
 
-    If weights are too large, nothing is written.
+    Only the formats of Hugging Face and Sentence Transformers support it. If
+    weights are too large, nothing is written.
     """
     folder, tensors = huggingface(tmp_path, golden)
     name = next(iter(tensors))

@@ -93,7 +93,7 @@ def hub(trained, tmp_path_factory):
 
 
 def test_config_json_has_the_symbols(hub):
-    """Kokoro's key `vocab` has the ids of all symbols except padding."""
+    """`vocab`, which Kokoro reads, has the ids of all symbols but padding."""
     values = json.loads((hub[0] / "config.json").read_text())
     ids = dict(TABLE.symbols)
     assert ids.pop("$") == 0

@@ -1,4 +1,4 @@
-"""Rules of a `tokenizer.json` that a SentencePiece model can follow."""
+"""A SentencePiece model follows the supported rules of a `tokenizer.json`."""
 
 import numpy as np
 import pytest
@@ -253,7 +253,7 @@ def test_pieces_of_bytes(tmp_path):
 
 
 def test_scores_go_there_and_back(tmp_path):
-    """Only `tokenizer.json` lowers the scores of pieces that are not chosen."""
+    """Only `tokenizer.json` lowers scores of pieces that are never chosen."""
     tokenizer = vocabularies.english()
     content = tokenizer_json(tokenizer)
     again, _ = read_tokenizer(write(tmp_path, content))
@@ -300,7 +300,7 @@ def test_models_without_numbers_follow_the_release(tmp_path):
 
 
 def test_symbols_compete_unless_they_are_added(tmp_path):
-    """If rules are compiled, only symbols in `added_tokens` keep priority."""
+    """Compiling rules makes symbols outside `added_tokens` ordinary pieces."""
     path = tmp_path / "spiece.model"
     tokenizer = with_symbols()
     path.write_bytes(tokenizer.content)

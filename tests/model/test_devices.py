@@ -47,10 +47,10 @@ def test_a_tpu_draws_bits_itself_and_has_nothing_nested():
 
 
 def test_no_setting_nests_on_a_tpu():
-    """On TPUs, no value of `jit_compile` compiles both passes separately.
+    """On TPUs, `jit_compile` never selects a separate compilation of a step.
 
-    XLA compiles the whole program there. On other devices, the default compiles
-    only single operations.
+    XLA compiles the whole program there. On other devices, the default selects
+    only `pieces`.
     """
     assert not any(choose_xla(x, True).whole for x in (None, False, True))
     assert choose_xla(True, False) == (True, True)
