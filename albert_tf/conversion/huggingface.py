@@ -429,7 +429,7 @@ def architecture_of(tensors: Tensors) -> str:
 def with_projection(
     arrays: dict[str, np.ndarray], config: AlbertConfig
 ) -> dict[str, np.ndarray]:
-    """Add an identity projection if embeddings are as wide as hidden states."""
+    """Add the identity projection that a model with equal widths lacks."""
     if config.embedding_size != config.hidden_size:
         return arrays
     width, dtype = config.hidden_size, next(iter(arrays.values())).dtype

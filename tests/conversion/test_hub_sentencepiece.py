@@ -42,7 +42,7 @@ def test_pieces_are_those_of_the_model(tmp_path):
 
 
 def test_a_folder_without_another_vocabulary(pretrained_dir, tmp_path):
-    """Without `spiece.model`, `AlbertTokenizer` still obeys `do_lower_case`."""
+    """Without `spiece.model`, an `AlbertTokenizer` obeys `do_lower_case`."""
     folder, again = tmp_path / "there", str(tmp_path / "again")
     convert(pretrained_dir, str(folder), "huggingface")
     (folder / "spiece.model").unlink()
