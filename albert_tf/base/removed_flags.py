@@ -3,6 +3,7 @@
 Old flagfiles and commands may contain them.
 """
 
+import collections
 from collections.abc import Container, Iterable
 from typing import NamedTuple
 
@@ -175,13 +176,19 @@ def without_removed(
       known: names of the program's own flags, which are never dropped.
     """
     kept, faults, table = [], [], absent_from(known)
-    for argument in arguments:
+    rest = collections.deque(arguments)
+    while rest:
+        argument = rest.popleft()
         argument = RENAMED.get(argument, argument)
         name, value = _parts(argument)
         absent = argument.startswith("-") and name not in known
         if not absent or name not in table:
             kept.append(argument)
-        elif value not in ABSENT[name].same:
+            continue
+        separate = not value and "=" not in argument
+        if separate and rest and not rest[0].startswith("-"):
+            value = rest.popleft()  # as in `--master local`
+        if value not in ABSENT[name].same:
             faults.append(str(gone(name, value)))
     if faults:
         raise InputError("\n".join(faults))

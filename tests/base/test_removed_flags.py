@@ -107,6 +107,19 @@ def test_all_released_flags_are_named_at_once():
     assert without_removed(["--use_tpu=true"], ["use_tpu"])
 
 
+def test_a_value_may_follow_a_released_flag():
+    """The value of a released flag may be an argument of its own."""
+    known = ["x", "do_train"]
+    same = ["--input_file_mode", "r", "--predict_batch_size", "8"]
+    with pytest.raises(InputError, match=r"^`predict_b[^\n]*size=8$"):
+        without_removed([*same, "--x=1"], known)
+    assert without_removed([*same[:2], "--x=1"], known) == ["--x=1"]
+    # A switch has no such value, and a flag is not a value.
+    assert without_removed(["--nouse_tpu", "y"], known) == ["y"]
+    with pytest.raises(InputError, match="Received: master=$"):
+        without_removed(["--master", "--x=1"], known)
+
+
 def test_advice_names_flags_that_exist():
     """Advice for flags of the released programs names only existing flags."""
     programs = (create_pretraining_data, finetune, pretrain)
