@@ -30,6 +30,7 @@ SAFETENSORS = "model.safetensors"
 PICKLE = "pytorch_model.bin"
 H5 = "tf_model.h5"
 WEIGHTS = (SAFETENSORS, PICKLE, H5)  # the most reliable first
+FLOATS = "float32", "float16", "bfloat16"  # types of weights in these files
 LFS_POINTER = b"version https://git-lfs"
 
 # Hugging Face's "gelu" is the erf form; "gelu_new" is the released form.
@@ -296,11 +297,13 @@ def _without_identity(
 
 
 def _as_float32(tensors: Tensors, path: str) -> Tensors:
-    """Convert the tensors to float32, which is lossless for shorter floats."""
+    """Convert the tensors to float32 without loss; refuse other types."""
 
     def read(name: str) -> np.ndarray:
         try:
             array = tensors.read(name)
+            if array.dtype.name not in FLOATS:
+                raise TypeError(f"it is {array.dtype.name}")
         except (
             AttributeError,  # safetensors looks for the type in NumPy
             TypeError,

@@ -75,6 +75,16 @@ def test_other_types_of_numbers_are_named(golden, tmp_path):
     refuse(tmp_path, folder, message)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "int8", "uint8", "bool"])
+def test_numbers_that_float32_would_change_are_refused(golden, tmp_path, dtype):
+    """An error names a tensor with quantized or longer numbers."""
+    folder, tensors = huggingface(tmp_path, golden)
+    name = "albert.pooler.bias"
+    rewrite(folder, tensors | {name: tensors[name].astype(dtype)})
+    message = f"`{name}` must be float32, float16 or bfloat16: it is {dtype}."
+    refuse(tmp_path, folder, message)
+
+
 def test_the_encoder_is_found_by_its_table():
     """There must be exactly one word-embedding table, under any prefix."""
     table = "embeddings.word_embeddings.weight"
