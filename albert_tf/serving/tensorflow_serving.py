@@ -10,12 +10,7 @@ import os
 import re
 
 import tensorflow as tf
-from google.protobuf import (
-    descriptor_pb2,
-    descriptor_pool,
-    message_factory,
-    text_format,
-)
+from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 from tensorflow.core.framework import tensor_pb2
 
@@ -37,48 +32,30 @@ WAITING_BATCHES = 100
 
 AUTHOR = "albert_tf"  # marks a file that an export wrote; see `marked`
 
-# The fields of the messages in `tensorflow_serving/apis` that are used here:
-# {message: {field: (number, type)}}. "*" marks repeated fields. A tensor is
-# stored as the bytes of its own message.
+# The fields of the messages in `tensorflow_serving/apis` that are used here. A
+# tensor is stored as the bytes of its own message.
 MESSAGES = {
-    "ModelSpec": {"name": (1, "string"), "signature_name": (3, "string")},
-    "Input": {"key": (1, "string"), "value": (2, "bytes")},
-    "PredictRequest": {"model_spec": (1, "ModelSpec"), "inputs": (2, "*Input")},
-    "PredictLog": {"request": (1, "PredictRequest")},
-    "LogMetadata": {"model_spec": (1, "ModelSpec")},
-    "PredictionLog": {
-        "log_metadata": (1, "LogMetadata"),
-        "predict_log": (6, "PredictLog"),
-    },
-    "Int64Value": {"value": (1, "int64")},
-    "BatchingParameters": {
-        "max_batch_size": (1, "Int64Value"),
-        "allowed_batch_sizes": (6, "*int64"),
-    },
+    "ModelSpec": ["string name = 1", "string signature_name = 3"],
+    "Input": ["string key = 1", "bytes value = 2"],
+    "PredictRequest": ["ModelSpec model_spec = 1", "repeated Input inputs = 2"],
+    "PredictLog": ["PredictRequest request = 1"],
+    "LogMetadata": ["ModelSpec model_spec = 1"],
+    "PredictionLog": [
+        "LogMetadata log_metadata = 1",
+        "PredictLog predict_log = 6",
+    ],
+    "Int64Value": ["int64 value = 1"],
+    "BatchingParameters": [
+        "Int64Value max_batch_size = 1",
+        "repeated int64 allowed_batch_sizes = 6",
+    ],
 }
 
 
 @functools.cache
 def make_message(name: str) -> type:
     """Return the class of a message in `MESSAGES`."""
-    file = descriptor_pb2.FileDescriptorProto(
-        name="prediction_log.proto", package="serving", syntax="proto3"
-    )
-    for message, fields in MESSAGES.items():
-        described = file.message_type.add(name=message)
-        for field, (number, kind) in fields.items():
-            one = described.field.add(name=field, number=number)
-            repeated = kind.startswith("*")
-            one.label = one.LABEL_REPEATED if repeated else one.LABEL_OPTIONAL
-            kind = kind.removeprefix("*")
-            if kind in MESSAGES:
-                one.type, one.type_name = one.TYPE_MESSAGE, f".serving.{kind}"
-            else:
-                one.type = one.Type.Value(f"TYPE_{kind.upper()}")
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    found = pool.FindMessageTypeByName(f"serving.{name}")
-    return message_factory.GetMessageClass(found)
+    return tfrecord.message_class(MESSAGES, name)
 
 
 def marked(logs: list) -> list[bytes]:
