@@ -122,18 +122,31 @@ def measured(model, metrics, y=NUMBERS, **compiled):
     return model.evaluate(TEXTS, y, verbose=0, return_dict=True)
 
 
-def threshold(model):
-    """Return a probability that clearly separates two halves of the texts."""
-    kernel = model.network.classifier.kernel
-    kernel.assign(np.random.default_rng(0).normal(size=kernel.shape) * 50)
-    shares = np.sort(model.predict(TEXTS, verbose=0), axis=None)
-    gaps = np.diff(shares[12:-12])
-    return float(shares[12 + gaps.argmax()] + gaps.max() / 2)
+def threshold(model, classes=1):
+    """Return a probability that clearly separates two halves of the texts.
+
+    The head receives random weights under which the texts' scores differ.
+
+    Args:
+      model: the model.
+      classes: the number of classes that share a softmax.
+    """
+    head = model.network.classifier
+    rng = np.random.default_rng(0)
+    head.kernel.assign(rng.normal(size=head.kernel.shape))
+    scores = model.predict(TEXTS, verbose=0)
+    scores = np.log(scores / (1 - scores))
+    scale = 0.5 / scores.std(axis=0)
+    head.kernel.assign(head.kernel * scale)
+    head.bias.assign(-np.median(scores, axis=0) * scale / classes)
+    shares = np.sort(model.predict(TEXTS, verbose=0)[:, -1])
+    gaps = np.diff(shares[6:-6])
+    return float(shares[6 + gaps.argmax()] + gaps.max() / 2)
 
 
 def test_metrics_of_one_decision_are_about_class_1(classifier):
     """For two classes, binary metrics use the second class's probability."""
-    half = threshold(classifier)
+    half = threshold(classifier, classes=2)
     shares = classifier.predict(TEXTS, verbose=0)[:, 1]
     found = measured(
         classifier,
@@ -143,6 +156,7 @@ def test_metrics_of_one_decision_are_about_class_1(classifier):
             measures.BinaryAccuracy(name="right", threshold=half),
             measures.BinaryCrossentropy(name="entropy"),
             measures.F1Score(name="f1_score"),
+            measures.AUC(name="area", num_thresholds=5000),
             "auc",
         ],
     )
@@ -153,6 +167,7 @@ def test_metrics_of_one_decision_are_about_class_1(classifier):
         "recall": sklearn_metrics.recall_score(*how),
         "right": np.mean(NUMBERS == chosen),
         "entropy": sklearn_metrics.log_loss(NUMBERS, shares),
+        "area": sklearn_metrics.roc_auc_score(NUMBERS, shares),
         "loss": sklearn_metrics.log_loss(NUMBERS, shares),
     }
     assert {k: found[k] for k in wanted} == pytest.approx(wanted, abs=1e-5)
@@ -178,6 +193,8 @@ def test_metrics_of_a_set_of_classes(shallow):
         flags.ravel(), shares.ravel() > half
     )
     assert found["precision"] == pytest.approx(wanted)
+    area = sklearn_metrics.roc_auc_score(flags, shares)
+    assert found["auc"] == pytest.approx(area, abs=1e-3)
 
 
 @pytest.mark.slow
