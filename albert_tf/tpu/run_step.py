@@ -38,7 +38,7 @@ from albert_tf.data.records.record_stream import RecordStream
 from albert_tf.text.tokenizers import tokenizer_in
 from albert_tf.tpu import tensor_bundle
 from albert_tf.training import checkpoint_files
-from albert_tf.training.clock import Pace, next_stop
+from albert_tf.training.clock import MAX_BAD_STEPS, Pace, next_stop
 from albert_tf.training.history import History, RunResult
 
 # Names of files in a step file, in addition to the checkpoint `ckpt-0`.
@@ -240,6 +240,7 @@ class Run:
         self.position = next(known, new)
         self.history = History(self.folder, self.step)
         self.progress = Progress(self.last, self.step)
+        self.bad_steps = 0  # consecutive, up to the last step
         if self.last_good:
             self.progress.message(self._resumed(kept))
 
@@ -291,12 +292,16 @@ class Run:
         self.step += steps
         self.position += steps * self.file.about["examples"]
         skips = self.settings["on_nonfinite"] == "skip"
+        self.bad_steps = self.bad_steps + bad if bad == steps else 0
+        fails = self.bad_steps >= MAX_BAD_STEPS if skips else bad > 0
+        where = f"steps {self.step - steps + 1} to {self.step}"
+        if skips:
+            where = f"all of the last {self.bad_steps} steps"
         require(
-            bad < steps if skips else not bad,
-            f"The loss or its gradient is not finite in steps "
-            f"{self.step - steps + 1} to {self.step}; lower `learning_rate` or "
-            "raise `num_warmup_steps`. The last good checkpoint: "
-            f"{self.last_good or 'none yet'}",
+            not fails,
+            f"The loss or its gradient is not finite in {where}; lower "
+            "`learning_rate` or raise `num_warmup_steps`. The last good "
+            f"checkpoint: {self.last_good or 'none yet'}",
         )
         examples = steps * self.file.about["examples"]
         return {

@@ -9,14 +9,11 @@ from albert_tf.base.packages import lacking
 from albert_tf.data.records.metadata import BY_FREQUENCY
 from albert_tf.model.config import training_flops
 from albert_tf.training import checkpoint_files, checkpoints, history
+from albert_tf.training.clock import MAX_BAD_STEPS
 from albert_tf.training.health import Monitor, masked_spread
 from albert_tf.training.history import HEALTH
 from albert_tf.training.run import SIGTERM, Hook, Run
 from albert_tf.training.training_config import TrainingConfig
-
-# The run ends after this many consecutive steps whose loss or gradient is not
-# finite, even if the updates of such steps are skipped.
-MAX_BAD_STEPS = 100
 
 
 def check_hooks(hooks: Iterable[Hook] | Hook) -> tuple[Hook, ...]:

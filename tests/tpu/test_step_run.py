@@ -310,8 +310,24 @@ def test_a_step_that_is_not_finite_stops_or_is_skipped(
     assert row["skipped_updates"] == 1 and row["gradient_norm"] == 1.0
     assert (row["loss"], row["accuracy"]) == (4.0, 0.25)
     programs.faults[2] = fault
-    with pytest.raises(InputError, match="in steps 3 to 3; .*skips/ckpt-2$"):
-        run_step(**skips)
+    run_step(**skips, stop_step=3)  # a window in which each step is skipped
+    rows = History.read(str(tmp_path / "skips")).rows
+    skipped = [row.get("skipped_updates") for row in rows]
+    assert skipped.count(1) == 2
+
+
+@pytest.mark.parametrize("loop", [1, 2])
+def test_only_updates_skipped_in_a_row_end_a_run(
+    make, programs, monkeypatch, loop
+):
+    """Two skipped updates in a row end a run, in one window or in two."""
+    monkeypatch.setattr(run_step_module, "MAX_BAD_STEPS", 2)
+    settings = {"on_nonfinite": "skip", "steps_per_loop": loop}
+    programs.faults = dict.fromkeys([0, 2, 4], FAULTS["norm"])
+    run_step(**make("apart", **settings))
+    programs.faults = dict.fromkeys(range(5), FAULTS["norm"])
+    with pytest.raises(InputError, match="in all of the last 2 steps; .*"):
+        run_step(**make("in_a_row", **settings))
 
 
 def opened(settings, **more):
