@@ -58,12 +58,15 @@ def number(value: object) -> str:
 
 
 def read_flags(model_dir: str) -> dict[str, str]:
-    """Return {flag: value} of a run's flagfile, or {} if there is none."""
+    """Return {flag: value} of a run's flagfile, or {} if there is none.
+
+    A comment describes a value that a flagfile cannot contain, such as a frame.
+    """
     path = files.join(model_dir, FLAG_FILE)
     if not files.exists(path):
         return {}
     lines = files.read_text(path, "The flagfile").splitlines()
-    pairs = [line.lstrip("-").partition("=") for line in lines if line]
+    pairs = [line.lstrip("#- ").partition("=") for line in lines if line]
     return {name: value for name, _, value in pairs}
 
 

@@ -64,7 +64,7 @@ class Traced(NamedTuple):
       library: {name: function} of all functions.
     """
 
-    host: list[FunctionDef]
+    host: FunctionDef
     replica: FunctionDef
     ends: list[str]
     library: dict[str, FunctionDef]

@@ -39,6 +39,16 @@ def test_a_card_says_where_a_model_comes_from(tmp_path):
     assert "- Data" not in text and "## Flags of the run" in text
 
 
+def test_a_card_names_tables_in_memory(tmp_path):
+    """A card names examples that came from no file, as the flagfile does."""
+    folder = model(tmp_path, task_json=TASK)
+    flags = "# --train_file=train_file (DataFrame)\n--model_dir=base\n"
+    (tmp_path / "run.flags").write_text(flags)
+    write_card(folder, folder)
+    text = (tmp_path / CARD).read_text("utf-8")
+    assert "- Examples: train_file (DataFrame)\n" in text
+
+
 def test_a_card_of_a_pretrained_model(tmp_path):
     """The card of a pretrained model has the last held-out metrics.
 
