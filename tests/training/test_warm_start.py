@@ -13,6 +13,7 @@ from tiny_runs import eagerly
 
 from albert_tf.base.errors import InputError
 from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.text.symbols import preset
 from albert_tf.training import checkpoints
 from albert_tf.training.pretraining import warm_start
 
@@ -176,22 +177,32 @@ def test_another_kind_of_model_is_refused(key, value):
 
 
 @pytest.mark.parametrize(
-    "model_dir, tokenizer",
-    [(None, True), ("source", None), ("bare", True)],
+    ("model_dir", "vocabulary", "said"),
+    [
+        (None, vocabularies.english(), "None with no tokenizer, .*a tokenizer"),
+        ("source", None, "source with a tokenizer, records=with no tokenizer"),
+        ("bare", vocabularies.english(), "bare with no tokenizer, records=.*a"),
+        ("bare", None, "bare with no tokenizer, records=with no tokenizer"),
+        ("source", preset("kokoro"), "a tokenizer, records=with phoneme symb"),
+        ("spoken", vocabularies.english(), "phoneme symbols, records=with a t"),
+    ],
 )
-def test_a_transplant_needs_both_tokenizers(tmp_path, tokenizer, model_dir):
-    """A transplant without a source or a tokenizer raises an error.
+def test_a_transplant_needs_two_vocabularies_of_a_kind(
+    tmp_path, vocabulary, model_dir, said
+):
+    """A transplant needs two tokenizers, or two tables of phoneme symbols.
 
     A source with another hidden size also raises an error.
     """
-    for name in ("source", "bare"):
+    for name in ("source", "bare", "spoken"):
         tiny.CONFIG.save(str(tmp_path / name))
     vocabularies.english().save(str(tmp_path / "source"))
+    preset("plbert").save(str(tmp_path / "spoken"))
     saved(tmp_path / "source", tiny.CONFIG)
     where = model_dir and str(tmp_path / model_dir)
     target = change(vocab_size=60)
-    with pytest.raises(InputError, match="needs an `init_checkpoint` with"):
-        warm_start.check_warm_start(where, "transplant", target, tokenizer)
+    with pytest.raises(InputError, match=f"that both have a token.*{said}"):
+        warm_start.check_warm_start(where, "transplant", target, vocabulary)
     allowed = str(tmp_path / "source"), "transplant"
     warm_start.check_warm_start(*allowed, target, vocabularies.chinese())
     with pytest.raises(InputError, match="hidden_size=16 instead of 32"):

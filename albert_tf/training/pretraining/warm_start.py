@@ -13,7 +13,7 @@ from albert_tf.text import symbols
 from albert_tf.text.normalization import normalize
 from albert_tf.text.sentencepiece_models import WORD_MARK
 from albert_tf.text.symbols import load_vocabulary, vocabulary_in
-from albert_tf.text.tokenizers import TOKENIZER_FILE, Tokenizer
+from albert_tf.text.tokenizers import Tokenizer
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.text.wordpiece import (
     IDEOGRAPH,
@@ -231,6 +231,13 @@ def check_source(
     require(not different, f"{rule} Received: {', '.join(different)}")
 
 
+def _kind(vocabulary: Vocabulary | None) -> str:
+    """Name the kind of a vocabulary."""
+    if isinstance(vocabulary, symbols.SymbolTable):
+        return "phoneme symbols"
+    return "a tokenizer" if vocabulary else "no tokenizer"
+
+
 def check_warm_start(
     model_dir: str | None,
     state: str,
@@ -246,11 +253,13 @@ def check_warm_start(
       vocabulary: the records' tokenizer or symbols, if known.
     """
     known = model_dir and vocabulary_in(model_dir)
+    kinds = [_kind(known), _kind(vocabulary)]
     require(
-        state != TRANSPLANT or (known and vocabulary),
-        "`init_state=transplant` needs an `init_checkpoint` with a tokenizer, "
-        "and records with a tokenizer.",
-        init_checkpoint=f"{model_dir} ({TOKENIZER_FILE}: {bool(known)})",
+        state != TRANSPLANT or (known and kinds[0] == kinds[1]),
+        "`init_state=transplant` needs an `init_checkpoint` and records that "
+        "both have a tokenizer, or that both have phoneme symbols.",
+        init_checkpoint=f"{model_dir} with {kinds[0]}",
+        records=f"with {kinds[1]}",
     )
     if model_dir:
         source = AlbertConfig.from_model_dir(model_dir, "init_checkpoint")
