@@ -18,7 +18,7 @@ QUANTIZED = ("int8", "int4", "float8")
 
 
 def add_low_rank(albert: AlbertModel, rank: int) -> None:
-    """Add low-rank matrices to an encoder; freeze all other weights but biases.
+    """Add low-rank matrices to an encoder; freeze its weights except biases.
 
     The matrices are added to attention and feed-forward layers, whose biases
     stay trainable. Embeddings, layer norms and the pooler are frozen.

@@ -1,6 +1,6 @@
 """Vectors of texts: an array [N, H] with a row for each line of a file.
 
-[CLS] and [SEP] count as tokens of a text, also in the mean over its tokens.
+[CLS] and [SEP] are tokens of a text, so a mean over its tokens includes them.
 
 Shapes: N texts, B batch, T tokens, H width.
 """

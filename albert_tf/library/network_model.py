@@ -61,7 +61,9 @@ def checked_smoothing(value: Any, head: Head, loss: Any) -> float:
 
 
 def check_keywords(given: dict, legal: Callable | Sequence[str]) -> None:
-    """Raise `InputError` for unknown keywords; those of Keras begin with _.
+    """Raise `InputError` for unknown keywords.
+
+    Keywords that begin with _ are accepted, because Keras passes them itself.
 
     Args:
       given: {keyword: value}.
@@ -177,7 +179,7 @@ class NetworkModel(ModelWithTokenizer):
     def values_of_outputs(self, outputs: Any) -> Any:
         """Return the answers to batches of ids, from the network's outputs.
 
-        The default is the outputs, if an answer depends on the texts.
+        By default, return the outputs, because some answers depend on texts.
         """
         return outputs
 

@@ -71,10 +71,10 @@ class TaskModel(NetworkModel):
 
         Args:
           path: as for `albert_tf.load`, or a fine-tuned model directory.
-          labels: the classes, in order. Default: the model's own classes.
+          labels: the names of classes or numbers. Default: the model's own.
           max_length: maximum number of tokens. Default: the task's value.
           new_head: whether to replace a fine-tuned model's head.
-          num_labels: the number of classes, if they have no names.
+          num_labels: how many classes or numbers there are, without names.
           lora_rank: the rank of low-rank matrices (LoRA), which the encoder
             learns instead of its weights.
           added_pieces: texts to add to the vocabulary as pieces, like `[E1]`.
@@ -480,8 +480,8 @@ class TaskModel(NetworkModel):
 
         Args:
           x: as for `predictions`; or batches of ids. The answers to questions
-            and the tags of words depend on texts, so for ids the result is then
-            the network's outputs.
+            and the tags of words depend on texts, so for ids, these models
+            return the network's outputs.
           *more: as for `predictions`.
           batch_size: number of examples per batch, 32 by default.
           verbose: as in Keras.

@@ -264,7 +264,7 @@ def labels_of_ids(y: Any, task: Task) -> Any:
 
 
 def with_ranks(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Return a data set whose elements have known ranks, from its first one.
+    """Return a data set whose elements have the ranks of the first element.
 
     The shapes of `from_generator` are unknown unless its arguments state them.
     The first element is then read once more, so the source must be repeatable.

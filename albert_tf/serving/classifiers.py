@@ -1,4 +1,7 @@
-"""Signatures that return classes, numbers, vectors or choices."""
+"""Signatures that return classes, numbers, vectors or choices.
+
+Shapes: N questions, B batch, C classes or choices.
+"""
 
 import tensorflow as tf
 

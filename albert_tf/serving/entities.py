@@ -52,8 +52,8 @@ class WordGraph(tf.Module):
         rows = tf.cast(text.value_rowids(), tf.int32)
         space = self._space(codes) > 0
         single = (self._single(codes) > 0) & ~space
-        # A word ends before a space, at a single-character word, or at the end
-        # of its row.
+        # A word of several characters ends before a space or a single-character
+        # word, or at the end of its row.
         same = tf.concat([[-1], rows], axis=0)[:-1] == rows
         apart = space | single
         after = tf.concat([[True], apart], axis=0)[:-1] | ~same

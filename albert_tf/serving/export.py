@@ -194,7 +194,7 @@ def check_target(folder: str, to: str) -> None:
 
 
 def other_format(folder: str, to: str) -> str:
-    """Return the format of a folder's export if it is not `to`; or ""."""
+    """Return the format of a folder's export, or "" if it is `to` or none."""
     others = (name for name in FORMATS if name != to)
     is_in = (
         name for name in others if FORMATS[name].contents().is_complete(folder)

@@ -102,7 +102,8 @@ def quantized(
     """Quantize the weights and matrix products of a float32 file to 8 bits.
 
     The final matrix product returns float32. Its weights have a single scale,
-    as tables require, because the masked-word head shares the embedding table.
+    because the masked-word head shares the embedding table, and the lookup of
+    embeddings requires a single scale.
 
     Args:
       content: the file.

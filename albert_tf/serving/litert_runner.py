@@ -134,7 +134,7 @@ class Runner:
         return predictor([query], top_k)[0]
 
     def _pretrained(self, text: str, pair: str, top_k: int) -> dict:
-        """Return pieces for a text's masks, or a pair's probability of order.
+        """Return pieces for masks, or the probability that a pair is in order.
 
         A model without a masked-word head returns vectors for a text, as the
         signature `tf_example` does; a model without heads also returns vectors

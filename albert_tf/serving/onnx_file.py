@@ -96,9 +96,10 @@ def make_positions_optional(graph) -> None:
 
 
 def graph_of(server: ServedModel) -> tuple[Callable, list[tf.TensorSpec]]:
-    """Return a function with the file's names, and the specs of its inputs.
+    """Return the function to convert, and the specs of its inputs.
 
-    The function calls `ServedModel.numbers`.
+    The function calls `ServedModel.numbers`; its inputs and outputs have the
+    names that they have in the file.
     """
     names = [spec.name for spec in server.number_inputs]
     specs = [

@@ -173,7 +173,7 @@ class Answers:
         }
 
     def _null(self, windows: Windows, outputs, answers) -> Tensors:
-        """Return the outputs that change if a question may have no answer."""
+        """Return `null_odds` and `answer` if a question may have no answer."""
         if not self.task.impossible:
             return {}
         odds = self.task.no_answer(outputs)

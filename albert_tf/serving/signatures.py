@@ -3,8 +3,8 @@
 A text that does not fit into one row of the model is split into windows, one
 per row.
 
-Shapes: B batch, R rows of the model, T tokens, H hidden width, L layers, A
-heads.
+Shapes: B batch, R rows of the model, T tokens, W tokens per window, H hidden
+width, L layers, A heads.
 """
 
 import dataclasses
@@ -293,7 +293,8 @@ class Encoder:
     def outputs(self, **inputs) -> Tensors:
         """Return `AlbertModel`'s outputs for ids, mask and segments [R, T].
 
-        With `places` [R, P], return only the vectors at these positions.
+        With `places` [R, P], `sequence_output` is [R, P, H], the vectors at
+        these positions only.
         """
         encoded = self._compiled(**inputs)
         return {name: tf.cast(encoded[name], tf.float32) for name in ENCODED}

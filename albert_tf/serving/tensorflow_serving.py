@@ -140,7 +140,7 @@ def is_foreign(path: str, folder: str) -> bool:
 
 
 def batching(rows: int | None) -> str:
-    """Return the batching parameters.
+    """Return the batching parameters, as the text of their file.
 
     Args:
       rows: the export's batch size, or None if any size is accepted.

@@ -1,8 +1,8 @@
 """Batches of features for training and evaluation.
 
-Shapes: B batch, C rows per example (choices), T tokens. T is `max_seq_length`
-or the length of the batch's longest row, which is unknown while graphs are
-built.
+Shapes: B batch, C rows per example (choices or texts), T tokens. T is either
+`max_seq_length` or the rounded length of the batch's longest row; the latter is
+unknown while graphs are built.
 """
 
 import math
@@ -18,9 +18,9 @@ POOL_BATCHES = 64  # number of batches whose examples are sorted together
 
 
 def length_step(max_seq_length: int) -> int:
-    """Return the step, a multiple of 8, for rounding up lengths.
+    """Return the step, a multiple of 8, to which lengths are rounded up.
 
-    At most `MOST_LENGTHS` different lengths remain.
+    After rounding, there are at most `MOST_LENGTHS` different lengths.
     """
     return 8 * math.ceil(max_seq_length / (8 * MOST_LENGTHS))
 
@@ -31,7 +31,10 @@ def example_lengths(features: Features) -> np.ndarray:
 
 
 def rows_of(features: Features, indices: tf.Tensor) -> tf.Tensor:
-    """Return the examples' row numbers: [B], or [B, C] if C exceeds 1."""
+    """Return the examples' row numbers: [B], or [B, C] if C exceeds 1.
+
+    An index of -1 yields the rows of example 0.
+    """
     rows = tf.maximum(indices, 0)
     if features.rows_per_example == 1:
         return rows
@@ -44,8 +47,9 @@ def batcher(
 ) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
     """Return a function that converts int64 indices [B] to a batch [B, (C,) T].
 
-    An index of -1 means padding: example 0 with weight 0. With a `step`, T is
-    the longest row's length, rounded up to a multiple of the step.
+    An index of -1 means padding: example 0 with weight 0. If `step` is 0, T is
+    `max_seq_length`; otherwise, T is the longest row's length, rounded up to a
+    multiple of `step`, but at most `max_seq_length`.
     """
     most = features.max_seq_length
     # Graphs capture these tensors, but would copy arrays.
@@ -94,7 +98,8 @@ def batcher(
 def training_order(number: int, seed: int, start: int) -> tf.data.Dataset:
     """Return an endless stream of training indices from a given position.
 
-    Every epoch is a permutation that depends only on (seed, epoch).
+    Every epoch is a permutation of the indices below `number`, and depends only
+    on the seed and the number of the epoch.
     """
     epoch, skipped = divmod(start, number)
 
@@ -111,11 +116,12 @@ def training_order(number: int, seed: int, start: int) -> tf.data.Dataset:
 def bucketed_order(
     lengths: np.ndarray, group: int, seed: int, start: int
 ) -> tf.data.Dataset:
-    """Return `training_order`, rearranged into batches of similar lengths.
+    """Return `training_order`, with examples of similar length in each batch.
 
     A pool contains `POOL_BATCHES` batches, or about one epoch if an epoch is
     smaller. Each pool is sorted stably by length; its batches are then
-    shuffled. The order depends only on the seed and the position in the stream.
+    shuffled. For given examples, the order depends only on the seed, `group`
+    and the position in the stream.
 
     Args:
       lengths: the length of each example.
@@ -162,7 +168,7 @@ def training_batches(
       seed: the seed of the order.
       start: the number of examples that all shards together have drawn.
       num_shards: the number of shards, which receive examples in turn.
-      shard: the shard to return.
+      shard: the number of the shard to return, from 0.
       group: the number of examples in one step over all shards if batches are
         bucketed by length, otherwise 0.
       step: see `batcher`.

@@ -1,6 +1,6 @@
 """Prediction of classes, sets of classes or numbers for texts or text pairs.
 
-Shapes: N examples, C classes (1 for a number).
+Shapes: N examples, C classes or predicted numbers.
 """
 
 import abc
@@ -75,8 +75,11 @@ class SentenceTask(Task):
     Attributes:
       columns: the columns of training and evaluation files.
       predict_columns: the columns of prediction files, if they differ.
+      labels: the names of the classes; () to use those in the training
+        examples.
       scores: names of the official metrics, keys of `METRICS`.
-      layout: the conversion of official files to columns, a key of `LAYOUTS`.
+      layout: the conversion of official files to columns, a key of `LAYOUTS`,
+        or "" for none.
       submissions: {split: name of the submission file} for evaluation servers.
     """
 
@@ -166,7 +169,7 @@ class SentenceTask(Task):
         return require_label(label, part, row.label_where, *values)
 
     def with_labels(self, labels: set[str]) -> "SentenceTask":
-        """Return the task, with the classes in `labels` if it has none."""
+        """Return the task; if it has no classes yet, add those in `labels`."""
         if self.labels:
             return self
         rule = "The training examples must have at least two labels."
@@ -239,7 +242,10 @@ class SentenceTask(Task):
 
 
 class ClassTask(SentenceTask):
-    """The base class of tasks with classes; labels may be shares of classes."""
+    """The base class of tasks that assign classes.
+
+    A label may also be a list of shares: how much each class applies, 0 to 1.
+    """
 
     has_classes = True
 
@@ -305,8 +311,9 @@ class MultiLabel(ClassTask):
 
     Labels are either in one column, as JSON lists or separated by commas, or in
     several columns, which are named after the classes and contain 0 or 1. An
-    empty cell means that no class applies; if the column is empty in every row,
-    the examples have no labels.
+    empty cell means that no class applies. If no row has a class, examples for
+    prediction count as unlabeled, and a file for training or evaluation is
+    rejected.
     """
 
     kind = "multilabel"
@@ -361,7 +368,7 @@ class MultiLabel(ClassTask):
         return [dataclasses.replace(e, label=None) for e in examples]
 
     def _with_names(self, examples):
-        """Convert the classes of examples to names."""
+        """Return the examples, with class names for flags and class numbers."""
         sets = [e.label for e in examples if isinstance(e.label, ClassSet)]
         named = iter(named_sets(sets, self.labels))
         return [

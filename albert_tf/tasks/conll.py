@@ -51,7 +51,10 @@ FAMILIES = ("I", "BI", "IE", "BIES", "BMES", "BILU", "BMEW")
 
 
 def parts(tag: str) -> tuple[str, str]:
-    """Return a tag's role and type, such as `("B", "PER")`, or `("O", "")`."""
+    """Return a tag's role and type, such as `("B", "PER")`.
+
+    The result is `("O", "")` for tags that do not mark an entity.
+    """
     match = TAG.fullmatch(tag)
     return (ROLES[match[1]], match[3] or UNTYPED) if match else (OUTSIDE, "")
 
@@ -87,7 +90,10 @@ def cells_of(line: str) -> list[str]:
 
 
 def read_lines(path: str) -> list[Line]:
-    """Return the lines of a file, split into cells; split CSV at commas."""
+    """Return the lines of a file, split into cells; split CSV at commas.
+
+    Lines that are not part of a sentence have no cells.
+    """
     text = read_text(path, "The data file")
     numbered = enumerate(text.split("\n"), 1)
     if kind_of(path) == CSV:
@@ -156,6 +162,9 @@ def header_in(lines: list[Line], columns: Sequence[str], path: str) -> Line:
       lines: the lines of the file.
       columns: the requested columns, by name or number.
       path: the path of the file.
+
+    Raises:
+      InputError: if a column is requested by a name that the line lacks.
     """
     none = Line(0, "", [])
     first = next((line for line in lines if line.cells), none)
@@ -222,7 +231,7 @@ def tag_of(
 
 
 def number_of(name: str, header: Sequence[str], usual: set[str]) -> str:
-    """Return a column's number, or "" if neither name nor header determines it.
+    """Return a column's number as text, or "" if it is unknown.
 
     Args:
       name: the requested column, a number or a name in the header, or "".
@@ -323,16 +332,18 @@ def read_conll(
     Args:
       path: the file or table.
       word_column: the word column, by number, or by name in a header or table;
-        "" for the first column that does not contain word numbers, or for
-        `tokens` in a table.
-      tag_column: the tag column, by number or name; "" for the last of several
-        columns, the fourth in CoNLL-U, or `ner_tags` in a table.
+        "" for a column with a usual name, such as `tokens`, or, if there is
+        none, for the first column that does not contain word numbers.
+      tag_column: the tag column, by number or name; "" for a column with a
+        usual name, such as `ner_tags`, or, if there is none, for the fourth
+        column in CoNLL-U and the last of several columns elsewhere.
       tagged: whether tags are required.
       id_column: the column of sentence names in a table with one word per row;
         "" for a column with a usual name.
 
     Raises:
-      InputError: if a line lacks a column; the message names the line.
+      InputError: if the file is malformed, for example if a line lacks a
+        column; the message names the line.
     """
     if is_table(path) or kind_of(path) in (JSONL, JSON):
         rows = read_rows(path, Columns())
@@ -379,7 +390,8 @@ def all_tags(tags: Iterable[str]) -> tuple[str, ...]:
 
     If tags mark entities, `O` comes first, followed by the tags of each type
     and by any tags without a type. A type has all prefixes of its family, even
-    prefixes that do not occur.
+    prefixes that do not occur. If tags do not mark entities, they are sorted,
+    with any `O` first.
     """
     tags = {*tags}
     if find_scheme(tags) == CLASSES:

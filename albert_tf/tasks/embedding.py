@@ -30,7 +30,8 @@ from albert_tf.tasks.tables import (
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.task_config import TEXT_COLUMNS, TaskConfig
 
-# Columns with these names are optional; columns named by flags must exist.
+# With these names, the columns of the second text and the score are optional;
+# columns named by flags must exist.
 USUAL = Columns("text", "text_pair", ("score",))
 NEGATIVE = "negative"
 RATED, MATCHED = ("spearman", "pearson"), ("mrr", "accuracy")
@@ -202,7 +203,7 @@ class Embedding(Task):
             arrays["labels"] = np.ones(len(examples), np.float32)
         scores = [e.score for e in examples]
         if None not in scores:
-            # The target cosine of the most similar pair is 1.
+            # The target of the largest score is a cosine of 1.
             arrays["labels"] = np.array(scores, np.float32)
             arrays["labels"] /= np.abs(arrays["labels"]).max() or 1.0
             arrays["is_rated"] = np.ones(len(examples), np.int32)

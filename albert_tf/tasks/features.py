@@ -1,7 +1,7 @@
 """Examples as arrays: rows of tokens, with windows over long texts.
 
 Shapes: N rows of tokens, B batch, T = max_seq_length tokens, C rows per
-example (choices).
+example (choices or texts).
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ def make_windows(number: int, size: int, stride: int) -> list[tuple[int, int]]:
 
 
 def best_windows(number: int, windows: list[tuple[int, int]]) -> np.ndarray:
-    """Return the window in which each token has the most context, [number].
+    """Return the index of each token's window with the most context, [number].
 
     A token's context is the smaller of the numbers of tokens to its left and to
     its right in the window, plus 0.01 times the window's length, as in the
@@ -93,7 +93,11 @@ class Features:
         max_seq_length: int,
         **more,
     ) -> "Features":
-        """Build features from rows that `packing.packed_row` created."""
+        """Build features from (tokens, position of segment 1) pairs.
+
+        `packing.packed_row` and `two_part_row` create such pairs. `more` is
+        passed to the class.
+        """
         lengths = [len(tokens) for tokens, _ in rows]
         return cls(
             tokens=np.concatenate([tokens for tokens, _ in rows]),
@@ -133,7 +137,7 @@ class Features:
         return np.diff(self.row_splits).astype(np.int32)
 
     def dense(self) -> dict[str, np.ndarray]:
-        """Return the model's inputs for all rows, int32 [N, T]."""
+        """Return the model's inputs for all rows, {name: int32 [N, T]}."""
         position = np.arange(self.max_seq_length)
         inside = position < self.lengths[:, None]
         second = inside & (position >= self.second_starts[:, None])

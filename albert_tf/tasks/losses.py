@@ -1,4 +1,8 @@
-"""The loss and the training metrics of each kind of task."""
+"""The loss and the training metrics of each kind of task.
+
+Shapes: B batch, T tokens, C classes, choices or texts per example, H vector
+width.
+"""
 
 import abc
 from collections.abc import Callable
@@ -35,8 +39,8 @@ class Head(abc.ABC):
       further_inputs: names of features that the model or the loss needs in
         addition to `INPUTS`.
       label_dtype: the dtype of labels; shares of classes are float32.
-      label_rank: the number of axes of a batch's labels; shares of classes have
-        one more axis.
+      label_rank: the number of axes of a batch's labels. If a label is one of
+        several classes, shares of classes have one more axis.
     """
 
     terms: ClassVar[tuple[str, ...]] = ("task",)
@@ -99,7 +103,8 @@ class Head(abc.ABC):
     def with_losses(self, outputs: Outputs, batch: Batch) -> Outputs:
         """Return the outputs, with `task_loss` [B] if labels are known.
 
-        The mean loss uses the weights in `LOSS_WEIGHTS` [B].
+        The output `LOSS_WEIGHTS` [B] then contains the examples' weights in
+        the mean loss.
         """
         if "labels" not in batch:
             return outputs
@@ -116,6 +121,8 @@ class Head(abc.ABC):
         example_losses: Callable | None = None,
     ) -> tuple[dict, dict]:
         """Return {term: sum of losses}, and {metric: (sum, weight)}.
+
+        Sums are weighted, and a metric's weight is the sum of its weights.
 
         Args:
           model: the model.
@@ -136,7 +143,7 @@ class Head(abc.ABC):
 
 
 class ClassHead(Head):
-    """A head whose label is one of several classes."""
+    """A head whose label is one of several classes, or each class's share."""
 
     def loss_weights(self, batch):
         return self.label_counts(batch) * batch.get(LABEL_WEIGHTS, 1.0)
@@ -192,7 +199,10 @@ class SetHead(ClassHead):
 
 
 class NumberHead(Head):
-    """A head for one or more numbers, with squared error as in the release."""
+    """A head for one or more numbers; the loss is the mean squared error.
+
+    The released code uses this loss, too.
+    """
 
     metrics, smooths, label_dtype = (), False, "float32"
 
@@ -235,6 +245,7 @@ class TagHead(ClassHead):
 
     A row's loss and metrics are means over its words, and the row's weight is
     the number of its words. Means over a batch are therefore means over words.
+    If labels have weights, the loss uses weighted means and sums of weights.
     """
 
     token_outputs: ClassVar = {"logits": 0.0}

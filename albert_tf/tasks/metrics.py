@@ -25,7 +25,10 @@ def negative_mse(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def class_sets(*numbers: np.ndarray) -> np.ndarray:
-    """Convert class numbers [N] to 0/1 arrays [N, C] for the classes in use."""
+    """Convert each array of class numbers [N] to a 0/1 array [N, C].
+
+    C is the number of classes that occur in at least one array.
+    """
     classes, places = np.unique(numbers, return_inverse=True)
     return np.eye(len(classes))[places.reshape(np.shape(numbers))]
 
@@ -46,8 +49,8 @@ def binary_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
 def macro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
     """Return the mean F1 score of classes.
 
-    For numbers [N], only classes in use count; for sets [N, C], an unused class
-    has an F1 score of 0.
+    For class numbers [N], only classes that occur count; for sets [N, C], a
+    class that does not occur has an F1 score of 0.
     """
     sets = labels, predictions
     sets = class_sets(*sets) if np.ndim(labels) == 1 else sets
@@ -164,7 +167,11 @@ def entities(
 def entity_table(
     labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]]
 ) -> list[list[str]]:
-    """Return precision, recall, F1 and count by entity type, and overall."""
+    """Return a table of precision, recall, F1 and count by entity type.
+
+    The count is the number of entities in the labels. The first row is the
+    header, and the last row is about all types.
+    """
     sets = [_entities_in(labels), _entities_in(predictions)]
     table = [["type", "precision", "recall", "f1", "entities"]]
     for kind in [*sorted({entity[-1] for s in sets for entity in s}), None]:

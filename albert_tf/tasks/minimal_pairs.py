@@ -65,6 +65,7 @@ class Pair:
     """Two sentences that differ only in grammar, and the tested phenomenon.
 
     Attributes:
+      paradigm: the name of the set of similar pairs; `UID` in files.
       where: the pair's file and line, for error messages.
     """
 
@@ -160,7 +161,7 @@ class Scorer:
         """Return the pseudo-log-likelihood of each sentence, float64 [N].
 
         Sentences with the same pieces receive exactly the same score, so
-        neither sentence counts as better.
+        neither sentence of such a pair counts as better.
 
         Args:
           sentences: the texts.
@@ -221,7 +222,7 @@ def accuracy(right: Sequence[bool]) -> dict:
 def summarize(pairs: Sequence[Pair], right: Sequence[bool]) -> dict:
     """Return accuracies by paradigm and phenomenon, and the overall accuracy.
 
-    The overall accuracy is the mean over paradigms, as in the publication.
+    The overall accuracy is the mean over paradigms, as in BLiMP's paper.
     """
     groups = {"phenomenon": defaultdict(list), "paradigm": defaultdict(list)}
     for pair, good in zip(pairs, right, strict=True):

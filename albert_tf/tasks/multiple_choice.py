@@ -244,8 +244,8 @@ class MultipleChoice(Task):
 
     Attributes:
       layout: how to read files.
-      number: the number of choices, C; C is larger if an example has more
-        choices.
+      number: the number of choices, C, or 0 to determine it from the training
+        examples; C is larger if an example has more choices.
     """
 
     kind = "multiple_choice"

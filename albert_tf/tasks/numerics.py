@@ -42,7 +42,10 @@ def sigmoid(logits: Array) -> Array:
 
 
 def top(values: Array, number: int) -> tuple[Array, Array]:
-    """Return each row's largest values, largest first, and their positions."""
+    """Return each row's `number` largest values, and their positions.
+
+    The values are in descending order; a shorter row yields all its values.
+    """
     xp = library(values)
     if xp is not np:
         return xp.math.top_k(values, xp.minimum(number, xp.shape(values)[1]))
@@ -59,9 +62,10 @@ def chosen(values: Array, places: Array) -> Array:
 
 
 class Spans(NamedTuple):
-    """Spans in rows: first and last tokens, and their scores, [R, S].
+    """Spans in rows: first and last tokens, and their scores.
 
-    The start score is `IMPOSSIBLE` for spans that cannot be answers.
+    The fields are [R, S], or, in the results of `SPANS`, broadcast to [R, K,
+    M]. The start score is `IMPOSSIBLE` for spans that cannot be answers.
     """
 
     first: Array
@@ -133,8 +137,8 @@ def likeliest(
 ) -> list[tuple[str, float]]:
     """Return the most probable (piece, probability) pairs for a position.
 
-    The result contains only pieces of the vocabulary. The embedding table, and
-    hence the logits, may have additional rows.
+    The result contains only pieces of the vocabulary. The embedding table may
+    have additional rows, whose logits are ignored.
     """
     shares = softmax(logits)[: tokenizer.vocab_size]
     best = np.argsort(-shares, kind="stable")[:number]

@@ -99,7 +99,7 @@ class Predictor:
 
 
 def write_tsv(path: str, table: Iterable[Sequence[str]]) -> str:
-    """Write rows of cells for `read_rows`; return the path.
+    """Write rows of cells as a tab-separated file; return the path.
 
     Tabs and line breaks inside cells are replaced by spaces.
     """

@@ -231,7 +231,11 @@ class QuestionAnswering(Task):
         )
 
     def fitted_lengths(self, config, given):
-        """Return lengths that give a question at most a quarter of a row."""
+        """Return lengths that give a question at most a quarter of a row.
+
+        A given `max_query_length` does not change. The stride and the answer
+        length fit the rest of the row.
+        """
         length, query = config.max_seq_length, config.max_query_length
         if "max_query_length" not in given:
             query = min(query, max(1, length // 4))
@@ -360,7 +364,10 @@ class QuestionAnswering(Task):
         return prediction.text(self.config.null_score_diff_threshold or 0.0)
 
     def answer(self, query, prediction, top):
-        """Return the answer, or "" if there is none, and the best spans."""
+        """Return the answer ("" if there is none) and the best spans.
+
+        If questions may have no answer, the result includes the null odds.
+        """
         best = prediction.best[:top]
         answers = [
             {

@@ -54,9 +54,9 @@ def glue(
     kind: type[SentenceTask] = Classification,
     **more,
 ) -> SentenceTask:
-    """Return the table entry of a GLUE data set.
+    """Return the task for a GLUE data set.
 
-    The first of `scores` is the main metric.
+    The first of `scores` is the main metric. `more` replaces usual fields.
     """
     usual = {
         "folder": name.upper(),
@@ -158,7 +158,7 @@ def clue(
     train: str = "train.json",
     **more,
 ) -> Classification:
-    """Return the entry of a CLUE data set, whose files are JSON lines."""
+    """Return the task for a CLUE data set, whose files are JSON lines."""
     return Classification(
         name=name,
         folder=name,
@@ -245,7 +245,7 @@ OWN = (
 
 
 def squad(version: str, **more) -> QuestionAnswering:
-    """Return the entry of one version of SQuAD."""
+    """Return the task for one version of SQuAD."""
     return QuestionAnswering(
         name=f"squad-{version}",
         folder="squad",
@@ -267,7 +267,7 @@ SQUAD = (
 
 
 def race(name: str, *levels: str) -> MultipleChoice:
-    """Return the entry of a task that reads some levels of RACE."""
+    """Return a task that reads the given levels of RACE."""
     return MultipleChoice(
         name=name,
         folder="RACE",
@@ -286,7 +286,7 @@ RACE = (
 
 
 def entities(name: str, *file_names: str) -> TokenClassification:
-    """Return the entry of a data set with three files of CoNLL columns."""
+    """Return the task for a data set with three files of CoNLL columns."""
     splits = splits_of(*file_names)
     return TokenClassification(name=name, folder=name, splits=splits)
 
@@ -332,7 +332,7 @@ def is_finetuned(model_dir: str) -> bool:
 
 
 def task_of(description: dict) -> Task:
-    """Return the task that `Task.description` describes."""
+    """Return the task that a result of `Task.description` describes."""
     values = dict(description)
     return typed(KINDS[values.pop("kind")], values)
 

@@ -235,7 +235,11 @@ class Reader:
         return Question(name, text, context, texts, span)
 
     def _span(self, context: str, answers: list, where: str) -> tuple[int, int]:
-        """Return the span of the first answer that occurs in the context."""
+        """Return the span of the first answer that occurs in the context.
+
+        The result is (0, 0) if no answer occurs. Misplaced and missing answers
+        are counted.
+        """
         for text, start in answers:
             place = find_answer(context, text, start or 0)
             if place is not None:
@@ -258,7 +262,7 @@ class Reader:
 
 @dataclasses.dataclass(frozen=True)
 class Window:
-    """The part of a context in one row.
+    """The part of a context in one row, with W tokens.
 
     Attributes:
       position: the position of the first context token in the row.
@@ -291,7 +295,14 @@ class Answer:
 def text_answer(
     context: str, window: Window, start: int, end: int
 ) -> tuple[str, tuple[int, int]]:
-    """Return the text of a span and its position in the context."""
+    """Return a span's stripped text, and that text's position in the context.
+
+    Args:
+      context: the context.
+      window: the window that contains the span.
+      start: the position of the span's first token in the row.
+      end: the position of the span's last token in the row.
+    """
     first = int(window.starts[start - window.position])
     last = int(window.ends[end - window.position])
     text = context[first:last]
@@ -304,6 +315,8 @@ def n_best(
     context: str, windows: Sequence[Window], spans: Spans, n: int
 ) -> list[Answer]:
     """Return the n best distinct answers of all rows of a question.
+
+    If there are no answers, the result is a single empty answer.
 
     Source: `write_predictions_v1` and `_v2` of the released `squad_utils.py`.
     """

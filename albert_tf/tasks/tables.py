@@ -100,7 +100,10 @@ def class_texts(value: Any, where: str) -> list[str] | None:
 
 
 def cell_items(text: str, where: str) -> list | str:
-    """Return the items of a cell, or its text if it marks a missing label."""
+    """Return the items of a cell, or its text if it marks a missing label.
+
+    An empty cell has no items.
+    """
     if text in MISSING:
         return text or []
     if not text.startswith("["):
@@ -114,7 +117,7 @@ def cell_items(text: str, where: str) -> list | str:
         ) from None
 
 
-# Numbers as text, and JSON booleans, which mean 0 and 1.
+# A number, the beginning of a text that is a number, and the forms of 0 and 1.
 NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 BEGINS_AS_NUMBER = re.compile(r"[+-]?\d+([.,]\d+)?(?!\w)")
 FLAGS = {"0": False, "1": True, "false": False, "true": True}
@@ -444,7 +447,7 @@ def read_rows(path: str | InMemoryTable, columns: Columns) -> Iterator[Row]:
 
 
 def note_quotes(path: str | InMemoryTable) -> None:
-    """Print the location of the first quoted cell in a tab-separated file."""
+    """Print where the first quoted cell of a tab-separated file is, if any."""
     if isinstance(path, InMemoryTable) or files.is_stream(path):
         return
     if not is_lines(path) and file_kinds.kind_of(path) != TSV:

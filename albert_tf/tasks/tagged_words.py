@@ -20,7 +20,7 @@ from albert_tf.text.wordpiece import (
     split_punctuation,
 )
 
-WORDS_COLUMN, TAGS_COLUMN = "tokens", "ner_tags"  # Hugging Face Hub
+WORDS_COLUMN, TAGS_COLUMN = "tokens", "ner_tags"  # as on the Hugging Face Hub
 SENTENCE_NAMES = {"sentence #", "sentence_id", "sent_id"}  # in lower case
 # Usual column names in files and tables, in lower case.
 WORD_NAMES = {

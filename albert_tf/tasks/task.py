@@ -272,7 +272,7 @@ class Task(abc.ABC):
         return self
 
     def table_labels(self, labels: list) -> list:
-        """Return labels as in tables; unpack lists of a single item."""
+        """Return labels in the form of cells; unpack lists of one item."""
         return [
             x[0] if isinstance(x, list) and len(x) == 1 else x for x in labels
         ]
@@ -284,7 +284,8 @@ class Task(abc.ABC):
     def texts_apart(self, examples: Sequence[Any]) -> Sequence | None:
         """Return the texts that a batch must not repeat.
 
-        The result is None if a batch may repeat all texts.
+        The result has one tuple of texts per example, or is None if a batch may
+        repeat all texts.
         """
         return None
 

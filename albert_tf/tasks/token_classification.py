@@ -57,7 +57,10 @@ class Tags:
 def encode_words(
     sentences: Sequence[Sentence], tokenizer: Tokenizer
 ) -> list[list[np.ndarray]]:
-    """Return the ids of each word; a word without ids gets the unknown id."""
+    """Return the ids of each sentence's words, int32 [pieces] per word.
+
+    A word without ids gets the unknown id.
+    """
     words = list(dict.fromkeys(w for s in sentences for w in s.words))
     unknown = np.array([tokenizer.unk_id], np.int32)
     known = {
@@ -205,7 +208,7 @@ class TokenClassification(Task):
         return sentences
 
     def _named(self, sentence: Sentence) -> Sentence:
-        """Return a sentence with its tags converted to names."""
+        """Return a sentence with any tag numbers converted to names."""
         if sentence.tags is None:
             return sentence
         tags = tuple(

@@ -111,7 +111,10 @@ def test_a_tuple_has_labels_and_weights(unlabeled, x, found):
 
 
 def test_columns_have_names_in_files_alone(tmp_path):
-    """A file has the task's columns; texts in memory have default columns."""
+    """A file has the task's columns; texts in memory have default columns.
+
+    The rows of a table in memory have no names.
+    """
     task = fake(in_memory=lambda: "memory", nameless=lambda: "nameless")
     model = fake(task=task)
     for x, named, wanted in (
@@ -185,7 +188,8 @@ class Recorder:
 def test_data_of_fit_are_divided_or_given(official):
     """With `validation_split`, the model divides texts, and Keras divides ids.
 
-    Explicit validation data take precedence.
+    Explicit validation data take precedence. Official metrics cannot be
+    computed for ids.
     """
     model = Recorder(official)
 

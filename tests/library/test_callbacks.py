@@ -1,4 +1,4 @@
-"""All Keras callbacks work in `fit` and receive the metrics."""
+"""Keras callbacks work in `fit` and receive the metrics."""
 
 import math
 
@@ -69,7 +69,7 @@ def model(shallow):
 
 
 def test_the_table_is_whole():
-    """The table contains every Keras callback."""
+    """`CALLBACKS` contains every Keras callback."""
     assert set(CALLBACKS) >= {n for n in dir(calls) if n[0].isupper()}
 
 

@@ -110,7 +110,10 @@ def test_keras_own_call_is_saved_too(shallow, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["int8", "int4"])
 def test_a_quantized_model_is_saved_by_keras_alone(shallow, tmp_path, mode):
-    """A quantized model can be saved to a `.keras` file, not to a folder."""
+    """A quantized model can be saved only to a `.keras` file.
+
+    It cannot be saved to a folder or exported.
+    """
     model = Classifier.load(shallow, LABELS)
     exact = probabilities(model)
     model.quantize(mode)
@@ -145,7 +148,7 @@ def test_a_quantized_kernel_is_read_as_numbers(mode, error):
 
 @pytest.mark.slow
 def test_heads_read_quantized_kernels():
-    """An int8 layer hardly changes the outputs of the word and span heads."""
+    """An int8 layer hardly changes what masked-word and span heads output."""
     keras.utils.set_random_seed(3)
     config = dataclasses.replace(tiny.CONFIG, embedding_norm="hidden")
     ids = np.arange(12, dtype=np.int32).reshape(2, 6)

@@ -160,7 +160,10 @@ def test_ids_are_rows(model):
 
 
 def test_a_list_of_all_inputs_is_not_ids(model, shallow):
-    """Ids have an axis of choices or texts only where a model has one."""
+    """Ids with the wrong number of axes raise an error.
+
+    A list of all three inputs would be ids with three axes.
+    """
     batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
     three = [*batch.values()]
     rule = r"\[B, T\]; `input_mask` and `segment_ids` are separate arguments"
@@ -268,7 +271,7 @@ def test_a_lone_text_has_one_answer(model, shallow):
     ],
 )
 def test_predictions_for_ids_are_predictions_for_texts(shallow, cls, how):
-    """Dicts, data sets and batches of ids have the predictions of texts."""
+    """The predictions for ids in any form equal those for the texts."""
     model = cls.load(shallow, **how)
     model.compile(run_eagerly=True)
     wanted, ids = model.predict(TEXTS, verbose=0), model.tokenizer(TEXTS)

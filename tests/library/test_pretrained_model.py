@@ -90,7 +90,7 @@ def test_embed_is_the_program(albert, pretrained, tmp_path):
 
 
 def test_logits_of_the_masks_of_a_text(albert):
-    """The tokenizer's ids contain the masks whose pieces `fill_mask` finds."""
+    """The logits at the masks in a tokenizer's ids agree with `fill_mask`."""
     text = "the [MASK] was [MASK]"
     inputs = albert.tokenizer([text])
     _, places = np.nonzero(inputs["input_ids"] == albert.tokenizer.mask_id)

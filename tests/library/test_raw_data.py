@@ -21,7 +21,10 @@ TASK = dataclasses.replace(find("classification"), labels=("1", "2", "3"))
 
 
 def test_a_frame_beside_labels_is_its_column():
-    """If labels are passed, a frame provides the column of texts."""
+    """If labels are passed, a frame provides the column of texts.
+
+    Errors quote the beginning of an argument.
+    """
     frame = pytest.importorskip("pandas").DataFrame({"id": [7], "text": ["a"]})
     table = user_data.table_of(frame, ["good"], COLUMNS)
     assert table.data == {"text": ["a"], "label": ["good"]}
@@ -100,7 +103,7 @@ def test_a_lone_text_is_told_from_a_path(tmp_path, monkeypatch):
 
 
 class Batches(keras.utils.PyDataset):
-    """Keras's own source of batches."""
+    """A source of batches of the kind that Keras defines."""
 
 
 def test_ids_are_told_from_texts():
@@ -125,7 +128,10 @@ def test_a_table_may_be_of_tensors():
 
 @pytest.mark.parametrize("size", [None, 2])
 def test_a_generator_without_shapes_is_data(classifier, size):
-    """Its examples, batches and ids have the results of data with shapes."""
+    """A generator without shapes has the same results as data with shapes.
+
+    Its elements are examples, batches of texts or batches of ids.
+    """
     texts, labels = ["the film was good", "a bad plot"], ["good", "bad"]
     shaped = tf.data.Dataset.from_tensor_slices((texts, labels))
     shaped = shaped.batch(size) if size else shaped

@@ -106,7 +106,7 @@ def test_answers_of_squad_have_places(shallow):
 
 
 def test_a_question_without_an_answer_may_come_late(shallow):
-    """Unanswerable questions may first occur in later training examples."""
+    """Unanswerable questions may first occur in later training data."""
     model = QuestionAnswerer.load(shallow)
     model.examples((QUESTIONS[:1], CONTEXTS[:1]), ["bad"], "train")
     assert model.task.scoring == "squad1"
@@ -168,7 +168,10 @@ def test_texts_are_divided_wherever_they_stand(shallow):
 
 @pytest.mark.slow
 def test_choices_are_learned(shallow, tmp_path):
-    """Examples may have fewer choices; absent choices get probability 0."""
+    """Examples may differ in their number of choices.
+
+    Absent choices get probability 0.
+    """
     contexts = ["the film was good", "the film was bad"] * 8
     questions = ["film is"] * 16
     choices = [["good", "bad"], ["good", "poor", "bad"]] * 8

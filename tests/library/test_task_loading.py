@@ -162,7 +162,7 @@ def test_optimizers_and_schedules_take_numbers_of_numpy():
 
 @pytest.mark.slow
 def test_weights_of_classes_may_be_of_numpy(classifier):
-    """Class weights may be NumPy numbers, such as those from scikit-learn."""
+    """Class weights and other numbers for `fit` may be NumPy numbers."""
     texts, labels = ["a good film", "a bad plot"], np.array(["good", "bad"])
     classifier.compile(AdamW(0.0), run_eagerly=True)
     weights = np.array([0.0, 2.0], np.float32)

@@ -282,7 +282,8 @@ def test_a_fine_tuned_model_keeps_or_changes_its_head(finished):
 def test_two_replicas_learn(tmp_path):
     """Two replicas reach the weights of one replica, up to rounding.
 
-    With weights far from 0, runs on one and two replicas clip in the same way.
+    The initial weights are large, so that one replica and two replicas clip
+    gradients in the same way.
     """
     folder = tiny_tasks.make_model_dir(tmp_path, initializer_range=0.2)
     ends = []

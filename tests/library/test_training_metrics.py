@@ -348,7 +348,7 @@ def test_tokens_without_a_tag_count_in_no_metric(shallow):
 
 
 def test_xla_leaves_out_tokens_without_a_tag():
-    """When compiled, losses and metrics also ignore tokens without a tag."""
+    """Compiled with XLA, losses and metrics ignore tokens without a tag."""
     rng = np.random.default_rng(2)
     tags = np.array([[-1, 0, 2, -1], [1, -1, -1, -1]], np.int32)
     logits = rng.normal(size=[2, 4, 3]).astype("f4")
