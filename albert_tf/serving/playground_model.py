@@ -1,9 +1,9 @@
-"""Answers of an exported model, in the format that the page displays.
+"""Answers of an exported model, in the format that the playground displays.
 
-The page has a tool for each signature. A tool's function receives the
-signature's outputs for one row and the values of the form. It returns values
-for the page's components: {name: probability} for a label, and `{"text",
-"entities"}` for a marked text.
+The playground is a web page. It has a tool for each signature. A tool's
+function receives the signature's outputs for one row and the values of the
+form. It returns values for the page's components: {name: probability} for a
+label, and `{"text", "entities"}` for a marked text.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The inputs that calibrate or evaluate a model are read from files."""
+"""The inputs that calibrate an 8-bit model are read from files."""
 
 import numpy as np
 import pytest

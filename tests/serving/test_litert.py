@@ -376,9 +376,9 @@ def test_foreign_folders_are_refused(pretrained, tmp_path):
 
 
 def test_a_plain_text_is_a_query():
-    """A query that is not a JSON object is the text of the first field.
+    """A query that is not a JSON object is the value of the field `text`.
 
-    An error about a missing field quotes the start of the text.
+    If the model has no such field, the error quotes the start of the query.
     """
     fields = KINDS["regression"].fields
     for line in ("a good film", "[1]", "[[links]] {in} a text", "12"):
@@ -439,7 +439,10 @@ def test_damaged_json_is_no_text(line, reason):
     ],
 )
 def test_top_k_needs_masks_or_questions(kind, masks, legal, monkeypatch):
-    """`top_k` is an error for other models, unless it is the default."""
+    """Only models that fill masks or answer questions accept `top_k`.
+
+    All models accept the default.
+    """
     runner = fake(
         task=kind and find(kind),
         masks=masks,
@@ -493,7 +496,8 @@ def test_other_fields_are_an_error(kind, line, named):
 def test_an_error_names_the_line_of_a_query(line, said, monkeypatch):
     """The answers to earlier lines are returned; the error names the line.
 
-    It names the field whose value is wrong, and quotes at most 60 characters.
+    The error also names the field whose value is wrong, and quotes at most 60
+    characters of the value.
     """
 
     def answer(query, top_k):

@@ -70,7 +70,10 @@ def test_masks_are_filled_from_the_one_table(
     precision,
     tolerance,
 ):
-    """The file has one embedding table and approximates the Python model."""
+    """The file has one embedding table.
+
+    The outputs of the file approximate those of the Python model.
+    """
     from ai_edge_litert.schema_py_generated import TensorType
 
     out = exported(pretrained_dir, tmp_path / "o", precision, calibration_file)

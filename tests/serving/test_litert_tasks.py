@@ -1,4 +1,4 @@
-"""LiteRT models answer questions, choices and entities as SavedModels do."""
+"""LiteRT models and SavedModels find the same answers, choices and entities."""
 
 import dataclasses
 import functools
@@ -221,7 +221,7 @@ print([m for m in sys.modules if m.split(".")[0] in sys.argv[3:]])
 
 
 def test_questions_are_asked_without_tensorflow(questions, monkeypatch):
-    """The runner answers flags and JSON lines without TensorFlow.
+    """The runner answers queries from a flag or JSON lines without TensorFlow.
 
     An error names each missing field.
     """

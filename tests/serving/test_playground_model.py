@@ -1,4 +1,4 @@
-"""Answers of an exported model, as the page displays them."""
+"""Answers of an exported model, as the playground displays them."""
 
 from unittest import mock
 
@@ -157,7 +157,7 @@ def test_answers_are_shares_of_one():
     ],
 )
 def test_the_page_shows_what_the_model_decided(odds, decided, texts, shares):
-    """The first entry is the model's decision, for any threshold.
+    """The most probable entry is the model's decision, for any threshold.
 
     A threshold may accept an answer with null odds above 0, or reject an answer
     with null odds below 0.
@@ -185,7 +185,7 @@ def test_the_page_shows_what_the_model_decided(odds, decided, texts, shares):
 @pytest.mark.parametrize("shares", [(0.3, 0.1), (0.8, 0.1), (0.8, 0.7)])
 @pytest.mark.parametrize("threshold", [0.2, 0.5, 0.9])
 def test_the_page_shows_which_labels_were_chosen(shares, threshold):
-    """The first entry is a label only if the model chose a label."""
+    """The most probable entry is a label only if the model chose a label."""
     chosen = np.array(shares) > threshold
     row = {
         "labels": np.array([b"good", b"long"]),

@@ -177,7 +177,8 @@ def test_shapes_can_be_fixed(pretrained_dir):
 def fixed(pretrained_dir, tmp_path_factory):
     """Return signatures for batches of 2 texts with 10 tokens.
 
-    They are loaded from a SavedModel, whose graphs TensorFlow simplifies more.
+    They are loaded from a SavedModel, because TensorFlow simplifies its graphs
+    more than graphs in memory.
     """
     settings = {"max_seq_length": 10, "fixed_length": True, "batch_size": 2}
     server = server_of(pretrained_dir, **settings)

@@ -111,7 +111,7 @@ def write(echo, monkeypatch):
 
 
 def requests_of(signature, *names):
-    """Return a record that an operator added to a warm-up file."""
+    """Return a record that an operator could add to a warm-up file."""
     inputs = {name: np.array([b"mine"], object) for name in names}
     (record,) = warm_up_records({signature: inputs})
     log = tensorflow_serving.make_message("PredictionLog").FromString(record)
@@ -217,9 +217,10 @@ SIXTEEN = batching(16).replace("1000", "500")
     ],
 )
 def test_kept_parameters_suit_the_model(content, rows, reason, write, tmp_path):
-    """Parameters of an operator must allow only the model's batch size.
+    """An operator's parameters must allow only the batch size of the model.
 
-    They must be a protocol buffer; fields of newer servers are legal.
+    If the model accepts any batch size, so may the parameters. They must be a
+    protocol buffer; fields of newer servers are legal.
     """
     (tmp_path / BATCHING).write_text(content)
     if reason is None:
@@ -230,7 +231,7 @@ def test_kept_parameters_suit_the_model(content, rows, reason, write, tmp_path):
 
 
 def test_a_request_is_answered():
-    """The signature receives the recorded strings."""
+    """`ask` passes the recorded strings to the signature."""
     found = []
 
     def classify(text):

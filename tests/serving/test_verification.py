@@ -107,7 +107,7 @@ def test_every_activation_runs_everywhere(activation, to, tmp_path, capsys):
 
 
 def test_the_erf_form_is_that_of_tensorflow():
-    """Our erf form of GELU equals that of TensorFlow, even with 16 bits."""
+    """Our erf form of GELU agrees with TensorFlow's, even in bfloat16."""
     x = tf.constant(np.linspace(-30, 30, 6001), tf.float32)
     wanted = tf.nn.gelu(x, approximate=False)
     close(ACTIVATIONS["gelu_erf"](x), wanted, 1e-6)

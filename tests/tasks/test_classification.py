@@ -142,9 +142,9 @@ def test_columns_of_several_numbers_are_those_of_the_model():
 
 
 def test_scores_of_several_numbers_are_means(tmp_path):
-    """The score of labels of several numbers is the mean of their scores.
+    """If a label has several numbers, a score is the mean over the numbers.
 
-    Commas separate the numbers of a prediction.
+    In files, commas separate the numbers of a prediction.
     """
     task = dataclasses.replace(find("regression"), labels=("joy", "fear"))
     truth = np.random.default_rng(0).normal(size=(9, 2))

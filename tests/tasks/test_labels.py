@@ -143,7 +143,7 @@ def test_no_class_applies_to_an_empty_cell(tmp_path):
 
 
 def test_columns_of_0_and_1_that_lack_some(tmp_path):
-    """In columns of classes, Booleans equal 0 and 1; null means no label."""
+    """In columns of classes, booleans mean 0 and 1; null means no label."""
     path = tmp_path / "t.jsonl"
     rows = [{"rude": True, "loud": "0"}, {"rude": 1, "loud": None}]
     lines = [json.dumps(row | {"text": "a"}) + "\n" for row in rows]

@@ -33,7 +33,7 @@ ROWS = [
 
 
 def make_scorer(tokenizer, **changes):
-    """Return a scorer with predictions that depend on all other words."""
+    """Return a scorer whose predictions for a word depend on all others."""
     config = dataclasses.replace(
         tiny.SHALLOW,
         **{"vocab_size": tokenizer.vocab_size, "initializer_range": 0.3},

@@ -9,7 +9,7 @@ from albert_tf.tasks.numerics import candidates, likeliest, sigmoid, softmax
 
 
 def test_rows_beyond_the_pieces_are_never_the_likeliest():
-    """Rows without a piece have probabilities, but are never returned."""
+    """Logits beyond the vocabulary have probabilities, but no answers."""
     tokenizer = vocabularies.chinese()
     logits = np.full(tokenizer.vocab_size + 2, -np.inf)
     logits[[8, 6, -1]] = np.log([1, 2, 5])

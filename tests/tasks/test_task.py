@@ -18,7 +18,10 @@ WRITTEN = json.loads((TESTDATA / "task_json.json").read_text())
 
 
 def test_writings_of_a_name():
-    """SST-2 is found in any spelling; an unknown name's error lists tasks."""
+    """SST-2 is found in any spelling.
+
+    The error for an unknown name lists all tasks.
+    """
     assert find("SST_2") is find("sst2") is find("sst-2")
     with pytest.raises(InputError, match="classification, multilabel.*rte"):
         find("nothing")
@@ -98,7 +101,10 @@ LONG = {"max_seq_length": 16, "max_query_length": 4}
     ],
 )
 def test_lengths_that_fit(name, legal, changed):
-    """Lengths that skip words raise errors; the largest legal values do not."""
+    """Lengths that skip words raise errors; the largest legal values do not.
+
+    Settings that do not apply to a kind of task also raise errors.
+    """
     setting, most, wrong = changed
     find(name).updated(**legal | {setting: most})
     with pytest.raises(InputError, match=f"{setting}={wrong}"):

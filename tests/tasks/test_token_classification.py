@@ -92,7 +92,7 @@ def test_predictions_stand_at_their_words(words, length):
 
 
 def test_a_batch_has_labels_at_first_pieces(words):
-    """Tokens of a batch have the label -1 unless they are first pieces."""
+    """Tokens that are not the first piece of a word have the label -1."""
     task = make_task(16)
     features = task.features(EXAMPLES[1:], words)
     batch = next(iter(evaluation_batches(features, 1)))
