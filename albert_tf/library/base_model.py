@@ -168,7 +168,7 @@ _export = command(ExportConfig, ServingConfig)(export_model)
 
 
 def check_length(max_length: int | None, config: AlbertConfig) -> int | None:
-    """Return an input length; raise `InputError` if it is too short or long."""
+    """Return an input length; raise `InputError` if the model rejects it."""
     max_length = row_length(max_length)
     config.check_length("max_length", max_length)
     return max_length

@@ -94,7 +94,7 @@ class EmbedConfig:
 
 
 def check_layer(c: EmbedConfig, config: AlbertConfig) -> int:
-    """Return the layer's number, counted from 0.
+    """Return the layer's number; 0 is the embedding, and 1 the first layer.
 
     Raises:
       InputError: if the model has no such layer, or fewer positions than

@@ -84,9 +84,9 @@ class Embedder(TaskModel):
 
     `fit` learns from single texts, with two crops of each text as a pair; from
     columns of pairs or triplets (anchor, positive, negative); or from pairs
-    with scores. If the data are in memory, no two pairs or triplets in a
-    shuffled batch share a text. `predict` and `encode` return float32 [N, H],
-    which `albert_tf.search` and `similarity` compare.
+    with scores. If the data are in memory, no two pairs (without scores) or
+    triplets in a shuffled batch share a text. `predict` and `encode` return
+    float32 [N, H], which `albert_tf.search` and `similarity` compare.
     """
 
     kinds = ("embedding",)

@@ -71,10 +71,10 @@ class TaskModel(NetworkModel):
 
         Args:
           path: as for `albert_tf.load`, or a fine-tuned model directory.
-          labels: the names of classes or numbers. Default: the model's own.
+          labels: names of classes or predicted numbers. Default: the model's.
           max_length: maximum number of tokens. Default: the task's value.
           new_head: whether to replace a fine-tuned model's head.
-          num_labels: how many classes or numbers there are, without names.
+          num_labels: the number of labels, as an alternative to their names.
           lora_rank: the rank of low-rank matrices (LoRA), which the encoder
             learns instead of its weights.
           added_pieces: texts to add to the vocabulary as pieces, like `[E1]`.

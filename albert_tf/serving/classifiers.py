@@ -65,7 +65,7 @@ def choice_rows(
 
 
 def likeliest(outputs: Tensors, choices: tf.Tensor) -> Tensors:
-    """Return the most probable choice from choices [B, C].
+    """Return each example's most probable choice from choices [B, C].
 
     For an example without choices, the result is choice 0, the empty text.
 

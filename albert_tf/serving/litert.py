@@ -148,7 +148,7 @@ PRECISIONS = ("float32", "float16", "dynamic_int8", "int8")
 
 
 def frozen(compute: Callable, specs: list[tf.TensorSpec]) -> tf.Module:
-    """Return a module with a signature, in which all weights are constants.
+    """Return a module with a signature for `compute`, with constant weights.
 
     The converter would lose weights that are Keras variables.
     """

@@ -99,7 +99,12 @@ class Runner:
         )
 
     def call(self, inputs: dict, positions=None) -> dict[str, np.ndarray]:
-        """Return the model's outputs [B, ...]."""
+        """Return the model's outputs {name: [B, ...]} for one batch.
+
+        Args:
+          inputs: the model's inputs {name: [B, T]}.
+          positions: int32 [B, P], the positions of masks, or None.
+        """
         if self.masks:
             if positions is None:
                 positions = np.zeros([self.batch_size, self.masks], np.int32)
@@ -163,7 +168,7 @@ class Runner:
         }
 
     def packed(self, first: Sequence, second: Sequence | None = None):
-        """Return the features of rows that consist of one or two segments."""
+        """Return the features of rows, given the ids of one or two parts."""
         second = [()] * len(first) if second is None else second
         rows = [
             packed_row(self.tokenizer, a, b, self.length)

@@ -26,7 +26,13 @@ from albert_tf.text.text_graph import TokenSpans, characters, offset_graph
 
 
 class QuestionRows(NamedTuple):
-    """Data for locating the answers to a request in the contexts."""
+    """Data for locating the answers to a request in the contexts.
+
+    Attributes:
+      context: strings [B].
+      spanned: the ids and character offsets of the contexts' tokens.
+      windows: the windows over these tokens.
+    """
 
     context: tf.Tensor
     spanned: TokenSpans

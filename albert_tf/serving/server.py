@@ -35,9 +35,10 @@ def of_fixed_size(spec: tf.TensorSpec, values: tf.Tensor) -> tf.Tensor:
     """Check that an input of a request has the fixed dimensions of its spec.
 
     TensorFlow itself does not check signatures, and operations on other shapes
-    would fail with errors about shapes that the caller does not know. It also
-    replaces `tf.shape` by the constants in the spec, so `tf.debugging` would
-    find no difference. The error contains the name, the shape and the spec.
+    would fail with errors about shapes that the caller does not know.
+    TensorFlow also replaces `tf.shape` by the constants in the spec, so
+    `tf.debugging` would find no difference. The error contains the name, the
+    shape and the spec.
     """
     if not any(spec.shape):
         return values

@@ -195,7 +195,11 @@ def graph_function(body: Callable, inputs: list[tf.TensorSpec] | None = None):
 
 
 def body(graph, inputs: list[tf.TensorSpec]):
-    """Trace a `graph_function` once for all signatures of a SavedModel."""
+    """Return the concrete function of a `graph_function` for input specs.
+
+    TensorFlow traces the function only once, so the signatures of a SavedModel
+    share it.
+    """
     return graph.get_concrete_function(**{spec.name: spec for spec in inputs})
 
 
@@ -322,7 +326,11 @@ class Encoder:
         return {"attention": tf.cast(tf.stack(every, axis=1), tf.float32)}
 
     def ids(self, one_each: bool = True) -> list[tf.TensorSpec]:
-        """Return the input specs of a function that accepts ids."""
+        """Return the input specs of a function that accepts ids.
+
+        Args:
+          one_each: see `run`.
+        """
         config = self.config
         length = config.max_seq_length if config.fixed_length else None
         shape = [config.batch_size if one_each else None, length]

@@ -18,9 +18,9 @@ POOL_BATCHES = 64  # number of batches whose examples are sorted together
 
 
 def length_step(max_seq_length: int) -> int:
-    """Return the step, a multiple of 8, to which lengths are rounded up.
+    """Return the step to whose multiples lengths are rounded up.
 
-    After rounding, there are at most `MOST_LENGTHS` different lengths.
+    The step is a multiple of 8, and leaves at most `MOST_LENGTHS` lengths.
     """
     return 8 * math.ceil(max_seq_length / (8 * MOST_LENGTHS))
 
@@ -98,8 +98,8 @@ def batcher(
 def training_order(number: int, seed: int, start: int) -> tf.data.Dataset:
     """Return an endless stream of training indices from a given position.
 
-    Every epoch is a permutation of the indices below `number`, and depends only
-    on the seed and the number of the epoch.
+    Every epoch contains all indices below `number`, in an order that depends
+    only on the seed and the epoch.
     """
     epoch, skipped = divmod(start, number)
 
@@ -127,7 +127,7 @@ def bucketed_order(
       lengths: the length of each example.
       group: the number of examples in one batch over all replicas and hosts.
       seed: the seed of the order.
-      start: the position in the stream.
+      start: the position in the stream at which to start.
     """
     groups = max(1, min(POOL_BATCHES, len(lengths) // group))
     pool = group * groups
@@ -166,7 +166,7 @@ def training_batches(
       features: the features to draw from.
       batch_size: the number of examples in a batch, B.
       seed: the seed of the order.
-      start: the number of examples that all shards together have drawn.
+      start: the number of examples that all shards have already drawn together.
       num_shards: the number of shards, which receive examples in turn.
       shard: the number of the shard to return, from 0.
       group: the number of examples in one step over all shards if batches are
@@ -190,7 +190,7 @@ def evaluation_batches(
     """Return batches that contain each example once; pad the last batch.
 
     Args:
-      features: the features to return.
+      features: the features of the examples.
       batch_size: the number of examples in a batch, B.
       bucketed: whether to sort examples by length, longest first, and to cut
         each batch to the length of its longest row. `example_numbers` in the

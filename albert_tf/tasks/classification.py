@@ -244,7 +244,7 @@ class SentenceTask(Task):
 class ClassTask(SentenceTask):
     """The base class of tasks that assign classes.
 
-    A label may also be a list of shares: how much each class applies, 0 to 1.
+    A label may also be a list with a share from 0 to 1 for each class.
     """
 
     has_classes = True
@@ -368,7 +368,7 @@ class MultiLabel(ClassTask):
         return [dataclasses.replace(e, label=None) for e in examples]
 
     def _with_names(self, examples):
-        """Return the examples, with class names for flags and class numbers."""
+        """Return the examples, with names for flags and class numbers."""
         sets = [e.label for e in examples if isinstance(e.label, ClassSet)]
         named = iter(named_sets(sets, self.labels))
         return [

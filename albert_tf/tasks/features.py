@@ -34,11 +34,12 @@ def make_windows(number: int, size: int, stride: int) -> list[tuple[int, int]]:
 
 
 def best_windows(number: int, windows: list[tuple[int, int]]) -> np.ndarray:
-    """Return the index of each token's window with the most context, [number].
+    """Return the index of the window with the most context for each token.
 
-    A token's context is the smaller of the numbers of tokens to its left and to
-    its right in the window, plus 0.01 times the window's length, as in the
-    released `squad_utils.py`. If windows tie, the first wins.
+    The result is int64 [number]. A token's context is the smaller of the
+    numbers of tokens to its left and to its right in the window, plus 0.01
+    times the window's length, as in the released `squad_utils.py`. If windows
+    tie, the first wins.
     """
     best, row_of = np.full(number, -np.inf), np.zeros(number, np.int64)
     for row, (start, length) in enumerate(windows):
@@ -56,7 +57,8 @@ class Features:
 
     Attributes:
       tokens: int32, the packed tokens of all rows, one after the other.
-      row_splits: int64 [N + 1], the index in `tokens` at which each row begins.
+      row_splits: int64 [N + 1], the index in `tokens` at which each row begins,
+        and the number of tokens.
       second_starts: int32 [N], the position in each row at which segment 1
         begins.
       arrays: additional features [N, ...], such as `labels`.

@@ -74,7 +74,8 @@ class Head(abc.ABC):
     ) -> tf.Tensor:
         """Return each example's loss for the outputs of a teacher, [B].
 
-        If all targets are zero, all labels are equally likely.
+        `targets` are the teacher's outputs. If all of them are zero, all labels
+        count as equally likely.
         """
 
     def example_metrics(self, outputs: Outputs, batch: Batch) -> Outputs:
@@ -122,7 +123,8 @@ class Head(abc.ABC):
     ) -> tuple[dict, dict]:
         """Return {term: sum of losses}, and {metric: (sum, weight)}.
 
-        Sums are weighted, and a metric's weight is the sum of its weights.
+        The sums are over the examples, multiplied by their weights. The weight
+        of a metric is the sum of the examples' weights.
 
         Args:
           model: the model.
@@ -143,7 +145,10 @@ class Head(abc.ABC):
 
 
 class ClassHead(Head):
-    """A head whose label is one of several classes, or each class's share."""
+    """A head whose label is one of several classes.
+
+    A label may also consist of the share of each class.
+    """
 
     def loss_weights(self, batch):
         return self.label_counts(batch) * batch.get(LABEL_WEIGHTS, 1.0)

@@ -1,6 +1,6 @@
 """The official metrics of all tasks.
 
-The results equal the results of scikit-learn and SciPy, which are not required.
+The results equal those of scikit-learn and SciPy, which need not be installed.
 The entity metrics equal the output of CoNLL's script `conlleval`.
 """
 

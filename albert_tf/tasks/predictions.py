@@ -1,4 +1,4 @@
-"""Predicted labels, a predictor for models in any engine, and output files."""
+"""Predicted labels, a predictor that answers queries, and output files."""
 
 import dataclasses
 import json
@@ -50,7 +50,9 @@ def check_query(
 
 
 class Predictor:
-    """A predictor for a task, with a tokenizer and a model in any engine.
+    """A predictor that answers a task's queries with a tokenizer and a model.
+
+    The model may run in any engine, such as TensorFlow or LiteRT.
 
     Args:
       task: the task to predict.

@@ -162,7 +162,7 @@ def entries(path: str) -> Iterator[Entry]:
 
 
 class Reader:
-    """A reader of one file, which counts its misplaced and missing answers.
+    """A reader of one file that counts misplaced and missing answers.
 
     Args:
       path: the file or table.

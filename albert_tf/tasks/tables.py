@@ -100,7 +100,7 @@ def class_texts(value: Any, where: str) -> list[str] | None:
 
 
 def cell_items(text: str, where: str) -> list | str:
-    """Return the items of a cell, or its text if it marks a missing label.
+    """Return the items of a cell, or "nan" or "NaN" for a missing label.
 
     An empty cell has no items.
     """
@@ -152,7 +152,10 @@ def class_named(text: str, labels: Sequence[str], where: str) -> str:
 
 
 def shown(labels: Sequence[str], most: int = 20) -> str:
-    """Return at most `most` labels as text for a message."""
+    """Return at most `most` labels as text for a message.
+
+    The text states how many labels are omitted.
+    """
     text = ", ".join(labels[:most])
     hidden = len(labels) - most
     return f"{text} and {hidden} more" if hidden > 0 else text

@@ -94,7 +94,7 @@ def listed(value: Any) -> Any:
 
 
 def words_in(row: Row, column: str, tags: Any) -> tuple[str, ...]:
-    """Return the words of a row, which contains a list or a text.
+    """Return the words in a row's cell, which contains a list or a text.
 
     `divided` splits a text, unless only splitting at spaces results in one word
     per tag.
@@ -231,5 +231,5 @@ def column_in(
 
 
 def name_in_table(column: str, usual: str) -> str:
-    """Return a column's name in a table, or the default for a number."""
+    """Return a column's name in a table, or the default for "" or a number."""
     return usual if not column or column.isdecimal() else column

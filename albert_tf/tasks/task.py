@@ -97,7 +97,7 @@ class Task(abc.ABC):
       output: the name of the model's output, if there is only one output.
       answer_outputs: the outputs from which answers are computed.
       takes: the fields of `TaskConfig` that apply to the kind.
-      data_takes: the columns of `DataConfig` that apply to the kind.
+      data_takes: the column settings of `DataConfig` that apply to the kind.
       learned: the fields that a fine-tuned model determines.
       has_classes: whether labels are classes.
       fewest_labels: the minimum number of labels.

@@ -113,7 +113,7 @@ def test_a_tuple_has_labels_and_weights(unlabeled, x, found):
 def test_columns_have_names_in_files_alone(tmp_path):
     """A file has the task's columns; texts in memory have default columns.
 
-    The rows of a table in memory have no names.
+    The rows of a table in memory need no names.
     """
     task = fake(in_memory=lambda: "memory", nameless=lambda: "nameless")
     model = fake(task=task)

@@ -82,7 +82,7 @@ def test_a_keras_file_learns_on(low_rank, tmp_path):
 
 @pytest.mark.slow
 def test_an_export_has_the_sum(low_rank, tmp_path):
-    """The SavedModel and the Python model compute equal probabilities."""
+    """A SavedModel computes the probabilities of a model with LoRA."""
     low_rank.export(tmp_path / "saved")
     saved = tf.saved_model.load(str(tmp_path / "saved"))
     found = saved.signatures["serving_default"](tf.constant(TEXTS))

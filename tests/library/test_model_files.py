@@ -65,7 +65,7 @@ def test_refuses_what_are_no_new_pieces(pretrained_dir, pieces, message):
     "name", ["thesis.txt", "best/ckpt-7.index", "ckpt-0.h5", "empty/", ".git"]
 )
 def test_nothing_but_a_model_is_replaced(pretrained_dir, tmp_path, name):
-    """A folder with files that are not a model's is not replaced.
+    """A folder with files that are not part of a model is not replaced.
 
     The error names such a file.
     """

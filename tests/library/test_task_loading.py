@@ -1,4 +1,4 @@
-"""Settings of `load` follow the programs' rules and are checked early."""
+"""Settings of `load` follow the same rules as flags, and are checked early."""
 
 import json
 

@@ -70,8 +70,8 @@ def test_examples_have_any_number_of_choices(folder):
 def test_empty_choices_have_the_probability_that_is_served(folder):
     """Python and the SavedModel agree on empty choices.
 
-    An empty choice has probability 0; if all choices are empty, they are equally
-    likely.
+    An empty choice has probability 0. If all choices are empty, they are
+    equally likely.
     """
     server, model = server_of(folder), MultipleChoice.load(folder)
     for choices in (("a", ""), ("", "a teacher"), ("", "")):

@@ -1,4 +1,4 @@
-"""LiteRT models and SavedModels find the same answers, choices and entities."""
+"""LiteRT models and SavedModels agree on answers, choices and entities."""
 
 import dataclasses
 import functools
@@ -223,7 +223,7 @@ print([m for m in sys.modules if m.split(".")[0] in sys.argv[3:]])
 def test_questions_are_asked_without_tensorflow(questions, monkeypatch):
     """The runner answers queries from a flag or JSON lines without TensorFlow.
 
-    An error names each missing field.
+    The error for a query that lacks a field lists the required fields.
     """
     folder, _, _ = questions("simple")
     # Users who follow the runner's documentation lack these packages.

@@ -156,7 +156,7 @@ def test_pairs_of_unequal_number_are_refused(signatures):
 
 
 def test_shapes_can_be_fixed(pretrained_dir):
-    """Flags make batch size and length static in every signature."""
+    """Settings can fix the batch size and the length in every signature."""
     server = server_of(
         pretrained_dir, max_seq_length=10, fixed_length=True, batch_size=2
     )

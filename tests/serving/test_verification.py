@@ -180,9 +180,10 @@ def test_a_bad_export_is_not_left_behind(
     ],
 )
 def test_differences(found, size, share):
-    """A share is relative to the largest absolute value, or to 1 if larger.
+    """The share of a difference is relative to the largest absolute value.
 
-    NaN is an infinite difference.
+    If this value is below 1, the share is relative to 1. NaN is an infinite
+    difference.
     """
     wanted = np.array([1.0, -2.0], np.float32)
     got = verification.difference("x", np.array(found, np.float32), wanted)

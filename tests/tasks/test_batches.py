@@ -67,7 +67,7 @@ def test_static_shapes(features):
 
 @GROUPS
 def test_an_epoch_has_every_example_once(features, group):
-    """Each epoch is another permutation of the examples, set by the seed."""
+    """Each epoch has all examples in a new order, set by the seed."""
     batches = labels(train(features, 60, group))
     first, second = (np.concatenate(x) for x in (batches[:30], batches[30:]))
     everything = list(range(NUMBER))

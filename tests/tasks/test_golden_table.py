@@ -1,7 +1,8 @@
 """The tasks and the presets agree with `testdata/tasks.md`.
 
-The table was written from the papers, the data sets' documents and the released
-code; a change to a task requires a change to the table, with a source.
+The tables in this file were written from the papers, the data sets' documents
+and the released code; a change to a task requires a change to a table, with a
+source.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""Multiple choice: released rows, RACE folders, tables and predictions."""
+"""Multiple choice: rows, RACE folders, tables and predictions."""
 
 import dataclasses
 import json

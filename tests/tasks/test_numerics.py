@@ -9,7 +9,10 @@ from albert_tf.tasks.numerics import candidates, likeliest, sigmoid, softmax
 
 
 def test_rows_beyond_the_pieces_are_never_the_likeliest():
-    """Logits beyond the vocabulary have probabilities, but no answers."""
+    """Logits beyond the vocabulary get a share of the probability.
+
+    They have no piece, so they are never returned.
+    """
     tokenizer = vocabularies.chinese()
     logits = np.full(tokenizer.vocab_size + 2, -np.inf)
     logits[[8, 6, -1]] = np.log([1, 2, 5])

@@ -37,7 +37,7 @@ from albert_tf.tasks.conll import (
     ],
 )
 def test_the_scheme_follows_from_the_set_of_tags(scheme, tags, completed):
-    """Tags determine their scheme; `all_tags` adds each type's other prefixes."""
+    """Tags determine their scheme; `all_tags` adds missing prefixes."""
     tags = tags.split()
     assert find_scheme(tags) == scheme
     assert all_tags(tags) == tuple(completed.split())

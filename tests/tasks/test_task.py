@@ -301,9 +301,9 @@ def test_a_field_of_another_type(tmp_path, name, changes):
     ],
 )
 def test_a_value_that_a_kind_cannot_have(tmp_path, name, changes, field):
-    """A name that is not among the legal ones raises an error.
+    """An illegal name in `task.json`, such as an unknown metric, is an error.
 
-    So do labels that a model cannot have, and a submission that would be
+    So are labels that a model cannot have, and a submission that would be
     written outside of the output folder.
     """
     with_labels(find(name)).save(str(tmp_path))
