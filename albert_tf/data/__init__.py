@@ -1,1 +1,1 @@
-"""Pretraining data: text files, masking, records and the record builder."""
+"""Reading of text and tables, tokenizer training, and pretraining records."""

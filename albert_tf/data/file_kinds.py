@@ -57,9 +57,9 @@ TO_UTF_8 = (
     "convert it with `iconv -f ENCODING -t UTF-8 FILE > NEW`, where ENCODING "
     "is often CP1252, CP1251, CP1256, SHIFT_JIS, EUC-KR or GB18030"
 )
-# (offset, bytes at the offset, format, command that converts the file)
 FROM_UTF_32 = "UTF-32", "iconv -f UTF-32 -t UTF-8 FILE > NEW"
 FROM_UTF_16 = "UTF-16", "iconv -f UTF-16 -t UTF-8 FILE > NEW"
+# (offset, bytes at the offset, format, command that converts the file)
 FOREIGN = (
     (0, codecs.BOM_UTF32_LE, *FROM_UTF_32),
     (0, codecs.BOM_UTF32_BE, *FROM_UTF_32),
@@ -315,7 +315,7 @@ def is_utf8(data: bytes, whole: bool = True) -> bool:
 
 
 def _first_lines(head: bytes, whole: bool) -> list[bytes]:
-    """Return the complete lines among the first `HEAD_LINES`, except blanks.
+    """Return the complete lines among the first `HEAD_LINES`, without blanks.
 
     Args:
       head: the first bytes of the file.
@@ -386,7 +386,8 @@ def opened(path: str) -> Iterator[Source]:
     Raises:
       InputError: if the file is neither text nor a table, or if its compression
         requires a library that is not installed.
-      BadData: if the file is damaged; reading `Source.file` may also raise it.
+      BadData: if no byte before the damage can be read; otherwise, reading
+        `Source.file` raises it where the damage begins.
     """
     with raw(path) as packed_file:
         head, file, damage = _read_head(packed_file, path)
@@ -415,10 +416,10 @@ def require_lines(kind: str, path: str) -> None:
 
 
 def kind_of(path: str) -> str:
-    """Return the kind of a file.
+    """Return the kind of a file, such as `TEXT` or `PARQUET`.
 
-    A pipe can be read only once, so only its name is examined. The same applies
-    to a path that is not a file.
+    Only the name is examined if the path is a pipe, which can be read only
+    once, or is not a file.
     """
     if not files.is_file(path) or files.is_stream(path):
         return ENDINGS.get(ending_of(path), TEXT)
@@ -427,11 +428,14 @@ def kind_of(path: str) -> str:
 
 
 def read_text(path: str, what: str) -> str:
-    """Return the decompressed text of a file, except its byte-order mark.
+    """Return the decompressed text of a file, without its byte-order mark.
 
     Args:
       path: the file.
       what: the description of the file in error messages.
+
+    Raises:
+      InputError: if the file does not exist, is damaged or is not UTF-8.
     """
     files.require_file(files.is_file(path), what, path)
     with opened(path) as source:

@@ -22,7 +22,7 @@ from albert_tf.text.vocabulary import Vocabulary
 
 
 def id_type(vocab_size: int) -> np.dtype:
-    """Return the data type of ids in dynamic records."""
+    """Return the data type of ids in shards and dynamic records."""
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<i4")
 
 

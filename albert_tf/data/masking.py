@@ -69,7 +69,7 @@ def word_starts(starts: np.ndarray, maskable: np.ndarray) -> np.ndarray:
 
 
 def word_ends(starts: np.ndarray, maskable: np.ndarray) -> np.ndarray:
-    """Return the exclusive end of the word at each position, [B, T + 1]."""
+    """Return exclusive ends of the words at positions 0..T, [B, T + 1]."""
     batch, tokens = starts.shape
     boundary = np.where(
         starts | ~maskable, np.arange(tokens, dtype=np.int32), np.int32(tokens)
@@ -132,8 +132,8 @@ def _follow(
     """Collect up to `wanted` consecutive words that fit and are not barred.
 
     Returns:
-      The starts of the words, [n, N], padded with the first start; the end of
-      the last word, [n]; and the number of words, [n].
+      For n rows: the starts of the words, [n, N], padded with the first start;
+      the end of the last word, [n]; and the number of words, [n].
     """
     end, taken, heads = start, np.zeros_like(wanted), []
     for n in range(longest):
@@ -346,7 +346,7 @@ class Masked:
 
 
 def budgets(lengths: np.ndarray, config: MaskingConfig, slots: int):
-    """Return the number of predictions for each instance, [B] int64.
+    """Return the numbers of predictions, from 1 to `slots`, [B] int64.
 
     As in the released code, [CLS] and [SEP] count as tokens, and halves round
     to even.

@@ -141,9 +141,10 @@ class PhonemizeConfig(text_formats.SentencesConfig):
 
 
 def similar(language: str, voices: Mapping[str, str]) -> dict[str, str]:
-    """Return {code: name} of voices whose code or name fits a language code.
+    """Return {code: name} of the voices that are similar to a language code.
 
-    Only the first part of the code is compared.
+    The first part of `language` is the first part of a similar voice's code, or
+    a word of its name.
     """
     wanted = re.split(r"[\W_]", language.lower())[0]
     return {

@@ -1,11 +1,11 @@
 """Reading of tables from files, Hugging Face data sets and pandas frames.
 
 A source is a file (Parquet, Arrow, CSV, TSV or JSON lines), a folder written by
-`save_to_disk`, or an object in memory: a pandas DataFrame, a Dataset or
-IterableDataset of `datasets`, a pyarrow Table, a dict of columns or a list of
-dicts. Rows are numbered from 0, as in `frame.iloc[0]` and `dataset[0]`; in text
-files, a row's number is the number of its first line, counted from 1. Class
-labels of a data set are read as names.
+`save_to_disk` of `datasets`, or an object in memory: a pandas DataFrame, a
+Dataset or IterableDataset of `datasets`, a pyarrow Table, a dict of columns or
+a list of dicts. Rows are numbered from 0, as in `frame.iloc[0]` and
+`dataset[0]`; in text files, a row's number is the number of its first line,
+counted from 1. Class labels of a data set are read as names.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from albert_tf.data.file_kinds import (
 )
 from albert_tf.data.row_files import Handler, Row, stop
 
-STATE_FILE = "state.json"  # in a folder written by `save_to_disk`
+STATE_FILE = "state.json"  # in a folder written by `Dataset.save_to_disk`
 SPLITS_FILE = "dataset_dict.json"  # in a folder with a subfolder per split
 BATCH_ROWS = 256
 ACCEPTED_SOURCES = (
@@ -42,7 +42,7 @@ ACCEPTED_SOURCES = (
 
 
 class InMemoryTable:
-    """A table in memory, accepted wherever a path is accepted.
+    """A table in memory, passed in place of a path.
 
     Args:
       data: the table.
@@ -65,10 +65,10 @@ class InMemoryTable:
         self._lists = None if labels is None else (setting, labels)
 
     def places(self, number: int) -> tuple[str, ...]:
-        """Return the location of a row, as text for messages.
+        """Return the location of a row, as a tuple of texts for messages.
 
-        If the labels are a separate list, the result also includes the location
-        of the row's label.
+        If the labels are a separate list, a second text is the location of the
+        row's label.
         """
         if self._lists is None:
             return (f"{self._name}, row {number}",)
@@ -85,13 +85,17 @@ class InMemoryTable:
 
 
 def is_saved_dataset(path: str) -> bool:
-    """Return whether a path is a folder written by `save_to_disk`."""
+    """Return whether a path is a folder that `datasets` saved to disk."""
     names = (STATE_FILE, SPLITS_FILE)
     return any(files.exists(files.join(path, name)) for name in names)
 
 
 def is_table(source: Any) -> bool:
-    """Return whether a source is a table that only `rows_of` can read."""
+    """Return whether a source is a table rather than text.
+
+    Tables are objects in memory, Parquet and Arrow files, and saved data sets.
+    CSV, TSV and JSON lines files count as text.
+    """
     if not isinstance(source, str):
         return True
     kind = file_kinds.kind_of(source)
@@ -99,10 +103,11 @@ def is_table(source: Any) -> bool:
 
 
 def data_files(path: str) -> list[str]:
-    """Return the path itself, or the data files of a saved data set.
+    """Return `[path]` for a file, or the data files of a saved data set.
 
     Raises:
-      InputError: if the data set has splits, or its state is damaged.
+      InputError: if the data set has splits, or its `state.json` is missing or
+        damaged.
     """
     if not files.is_folder(path):
         return [path]
@@ -141,7 +146,10 @@ def _class_names(features: Mapping) -> dict[str, Sequence[str]]:
 
 
 def _named(value: Any, names: Sequence[str]) -> Any:
-    """Return the name of a class, or of each in a list; None for None or -1."""
+    """Return the class name for an index, or None for None or -1.
+
+    For a list of indices, return a list of names.
+    """
     if isinstance(value, list):
         return [_named(x, names) for x in value]
     return None if value is None or value < 0 else names[value]
@@ -159,7 +167,7 @@ def _with_names(rows: Iterator[dict], features: Mapping) -> Iterator[dict]:
 
 
 def _features_of(schema: Any) -> Mapping:
-    """Return the features that `datasets` stores in a file's schema."""
+    """Return the features that `datasets` stores in an Arrow schema, or {}."""
     noted = files.json_value((schema.metadata or {}).get(b"huggingface", b"{}"))
     return noted.get("info", {}).get("features", {})
 
@@ -171,7 +179,7 @@ MALFORMED = (AttributeError, LookupError, MemoryError, TypeError, ValueError)
 
 @contextlib.contextmanager
 def _arrow(path: str) -> Iterator[None]:
-    """Raise `InputError` if pyarrow is not installed or a file is damaged."""
+    """Require pyarrow; convert errors about a damaged file to `BadData`."""
     need("A Parquet or `datasets` file", "pyarrow", path=path)
     import pyarrow
 
@@ -191,7 +199,10 @@ def _arrow(path: str) -> Iterator[None]:
 
 
 def _schema_and_batches(source: Source) -> tuple[Any, Callable]:
-    """Return an open file's schema, and a function from columns to batches."""
+    """Return an open file's schema, and a function that yields its batches.
+
+    The argument of the function is the list of columns to read.
+    """
     import pyarrow.parquet
 
     file = source.file
@@ -381,7 +392,7 @@ def rows_of(
 ) -> Iterator[Row]:
     """Yield the rows of a source, with plain Python values.
 
-    Unnamed columns of a frame are named 0, 1, ...
+    Column names become strings; unnamed columns of a frame are named 0, 1, ...
 
     Args:
       source: see the module docstring; files are not read as a whole.

@@ -183,7 +183,11 @@ class Sentences:
 def _read_again(
     config: TrainTokenizerConfig,
 ) -> Iterator[TrainTokenizerConfig]:
-    """Yield settings whose text can be read twice, if `auto` requires this."""
+    """Yield settings whose text can be read as often as needed.
+
+    `strip_accents=auto` reads the text twice, so pipes are copied to a
+    temporary folder.
+    """
     source = config.input_file
     once = isinstance(source, str) and text_blocks.has_pipes(source)
     if config.strip_accents != AUTO or not once:
@@ -238,7 +242,7 @@ def train(config: TrainTokenizerConfig, sentences: Sentences) -> bytes:
 
     Raises:
       InputError: if training fails, for example because the vocabulary is too
-        large for the text.
+        large for the text. An error in reading the text is raised unchanged.
     """
     model = io.BytesIO()
     try:

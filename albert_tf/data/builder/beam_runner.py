@@ -142,7 +142,7 @@ class BeamRunner:
         If both are already done, their results are read from files in `folder`.
 
         Returns:
-          The counts of the text, and the held-out text.
+          The counts of the text, and the choice of held-out text.
         """
         counts_path = files.join(folder, "text.json")
         held_out_path = files.join(folder, "measured.json")

@@ -1,7 +1,8 @@
 """Find where words and sentences begin, and count non-English letters.
 
-One of several rules finds words. Settings for English do not suit all texts;
-counts of letters determine the settings, or cause warnings.
+The user chooses one of several rules for finding words. The default settings
+suit English. The value `auto` selects settings by the letters of the text or
+the vocabulary. Settings that do not suit the letters of a text cause warnings.
 
 Glossary: N tokens, S sentences, V vocabulary.
 """
@@ -126,8 +127,8 @@ def _sentence_tables(tokenizer: Tokenizer) -> tuple[np.ndarray, ...]:
 def sentence_breaks(ids: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
     """Return the indices, in ids [N], of tokens that begin a new sentence.
 
-    A piece that is only a space begins the sentence of the next piece, unless
-    this piece ends a sentence too, as in an ellipsis with spaces.
+    If a piece is only a space, the sentence of the next piece begins at the
+    space, unless the next piece ends a sentence, as in an ellipsis with spaces.
     """
     ends, begins, lone = _sentence_tables(tokenizer)
     next_ends = np.append(ends[ids[1:]], True)
@@ -301,8 +302,8 @@ class Letters:
     def counts(self) -> Counter:
         """Return the numbers of `letters`, `marked` and `beyond_english`.
 
-        `beyond_english` counts letters that begin a word only under the English
-        rule.
+        `marked` counts letters with accents that the tokenizer can strip, and
+        `beyond_english` letters that begin a word only under the English rule.
         """
         text = "".join(self._waiting).encode("utf-32-le", "surrogatepass")
         numbers = np.bincount(np.frombuffer(text, np.uint32))

@@ -80,7 +80,7 @@ def count_shards(paths: list[str]) -> int:
 
 
 def check_text(tokenization: TokenizerConfig, tokenizer: Tokenizer) -> None:
-    """Raise `InputError` unless text settings match the tokenizer's file."""
+    """Raise `InputError` unless settings match the stored tokenizer.json."""
     path = tokenization.spm_model_file or tokenization.vocab_file
     now = tokenizer.description()
     place = files.join(os.path.dirname(path), TOKENIZER_FILE)
@@ -255,6 +255,9 @@ def run(
     Args:
       build, tokenization, pairs, masking, reading: the settings.
       skipped: counts of bad items that are already omitted from the files.
+
+    Returns:
+      The metadata of the records.
     """
     paths = input_paths(build.input_file, build.output_dir, build.scratch_dir)
     if not build.pipeline_options:  # a Beam launcher opens no text
@@ -326,7 +329,8 @@ def in_files(
     """Yield settings whose text is in files, and counts of skipped rows.
 
     The text is read twice, so in-memory tables, standard input and pipes are
-    copied to a folder of this build, which is removed when the block ends.
+    copied to a folder of this build, which is removed when the `with` block
+    ends.
     """
     source = config.input_file
     named = isinstance(source, str)

@@ -57,7 +57,7 @@ class BuildFolder:
     ):
         self.output_dir, self.identity = output_dir, identity
         self._manifest = files.join(output_dir, MANIFEST_FILE)
-        # Unique to this output folder and these settings.
+        # The path of `scratch` is unique to this output folder and settings.
         self._place = scratch_dir or output_dir
         self._name = f"scratch-{_digest(output_dir if scratch_dir else '')}"
         self.scratch = self._scratch_of(identity)
@@ -116,7 +116,11 @@ class BuildFolder:
         return False
 
     def _take_over(self) -> None:
-        """Reuse shards of a run that a bad item stopped; remove all others."""
+        """Keep the shards from which this build can resume; remove all others.
+
+        These are this build's shards or, if there are none, the shards of a run
+        that a bad item stopped.
+        """
         strict = self._scratch_of(self.identity | STRICT)
         local = not files.is_remote(strict)
         if local and files.exists(strict) and not files.exists(self.scratch):
@@ -134,7 +138,7 @@ class BuildFolder:
 
     @contextlib.contextmanager
     def given_up_if_refused(self) -> Iterator[None]:
-        """Remove records and temporary files if the block rejects the text.
+        """Remove records and temporary files after an `InputError`.
 
         Shards are kept if the error concerns a single item of the text.
         """

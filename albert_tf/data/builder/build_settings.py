@@ -1,4 +1,4 @@
-"""Settings of a build, and the recipe that every process receives."""
+"""Settings of a build, and `BuildSpec`, which every process receives."""
 
 import dataclasses
 import functools
@@ -27,7 +27,7 @@ from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 
 @dataclasses.dataclass(frozen=True)
 class BuildConfig:
-    """Settings for input, output and parallelism."""
+    """General settings of a build, such as input, output and processes."""
 
     input_file: str | InMemoryTable = variant(CORPUS)
     output_dir: str = variant(OUTPUT_DIR)
@@ -128,7 +128,8 @@ class BuildSpec:
     Attributes:
       build: the settings, with defaults filled in for `dupe_factor` and
         `num_shards`.
-      pairs, masking, reading: the user's settings; `auto` is resolved.
+      pairs, masking, reading: the user's settings; `word_boundaries=auto` is
+        replaced with the rule that it selects.
       fingerprint, vocab_size: properties of the tokenizer in
         `build.output_dir`.
     """

@@ -1,10 +1,10 @@
-"""Choose the part of the text to hold out.
+"""Choose the text to hold out.
 
 Documents are ordered by hash, and the first documents are held out. If the
 share of whole documents would differ from the requested share by more than a
-third, the document at the border is divided: some of its parts are held out,
-but only a range of the last of these parts. A gap separates held-out text from
-the training text on either side.
+third, the document at the border is divided: its parts are held out in the
+order of their keys, and of the last one only a range. Gaps separate the
+held-out text of a part from the text before and after it.
 
 Workers measure shards independently. The sums over shards determine the border
 between documents. If a document must be divided, workers then measure its
@@ -32,8 +32,9 @@ BUCKETS = 1 << BUCKET_BITS
 # The largest relative error of the share at which no document is divided.
 TOLERANCE = 1 / 3
 
-# The gap on either side of held-out text, as a share of that text. A gap has at
-# least one sentence and at most `max_seq_length` tokens.
+# The gap on either side of held-out text, as a share of that text, but at most
+# `max_seq_length` tokens. A gap ends at the nearest place where a part may be
+# cut.
 GAP = 1 / 20
 
 # A part with fewer than FEWEST_WORDS words is divided only if it has at least
@@ -53,7 +54,7 @@ class ShardTotals:
 
     Attributes:
       tokens: [BUCKETS] int64, the tokens of the documents in each bucket.
-      pieces: [V] int64, occurrences of each piece outside dropped text.
+      pieces: [V] int64, occurrences of each piece outside dropped copies.
       ends: {shard: (lowest, highest bucket)} for each non-empty shard.
       counts: the numbers of dropped duplicate documents and tokens.
     """
@@ -197,7 +198,7 @@ def _divisible(documents: Documents) -> np.ndarray:
 def measure_parts(
     recipe: BuildSpec, item: tuple[int, str], held_out: HeldOut
 ) -> PartsOfShard | None:
-    """Return a shard's parts at the border, or None if they are not needed."""
+    """Return a shard's parts at the border; None if empty or not needed."""
     number, path = item
     documents = read_shard(path, recipe.id_type) if held_out.wanted else None
     if documents is None:
@@ -298,7 +299,8 @@ def _held_range(
       length: `max_seq_length`.
 
     Returns:
-      The end of the training text, and the start and end of the held-out text.
+      The end of the training text, and the start and end of the held-out text,
+      as indices of tokens in the part.
     """
     size, whole = int(sizes.sum()), tokens is None
     gap = int(_gap(size if whole else tokens, length))

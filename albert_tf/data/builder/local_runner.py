@@ -72,7 +72,7 @@ class LocalRunner:
         """Distribute the text to shards and choose the held-out text.
 
         Returns:
-          The counts of the text, and the held-out text.
+          The counts of the text, and the choice of held-out text.
         """
         store = ShardStore(folder, recipe.build.num_shards)
         fill(store, paths, recipe, self.workers)

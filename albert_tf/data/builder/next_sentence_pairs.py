@@ -5,11 +5,11 @@ small model to compare two texts. In half of the pairs, B is exchanged for the B
 of another pair, usually of another document. Only the text may reveal the
 label, so
 
-- the new B has the length of the old B, and ends like any B;
-- before the exchange, some Bs are replaced with an excerpt of their own A. If
-  such a B remains, the words that it shares with A reveal the label, and the
-  neighbors of these words reveal the masked words. If such a B is exchanged,
-  the new B is an excerpt of a different A.
+- the new B has the length of the old B and, like the old B, ends a chunk;
+- before the exchange, some Bs are replaced with an excerpt of their own A,
+  which need not end a chunk. If such a B remains, the words that it shares with
+  A reveal the label, and the neighbors of these words reveal the masked words.
+  If such a B is exchanged, the new B is an excerpt of a different A.
 
 Glossary: n pairs.
 """
@@ -27,7 +27,7 @@ from albert_tf.data.layout import Pairs
 # Share of the pairs whose B is replaced with an excerpt of their A, where
 # possible.
 REPEATED = 0.4
-SHORTEST_PIECE = 4  # tokens
+SHORTEST_PIECE = 4  # number of tokens in the shortest excerpt
 
 
 def partners(kinds: np.ndarray, documents: np.ndarray) -> np.ndarray:
@@ -52,7 +52,8 @@ def partners(kinds: np.ndarray, documents: np.ndarray) -> np.ndarray:
     longest = np.maximum.reduceat(
         np.diff(runs, append=len(kinds)), np.searchsorted(runs, begins)
     )
-    # A step longer than the run of any document, in either direction.
+    # A step as long as the longest run leaves every document's run. No step is
+    # longer than half of the kind's items.
     step = np.where(2 * longest <= sizes, longest, sizes // 2)
     place = np.arange(len(kinds)) - begins[group]
     drawn = np.zeros_like(order)
@@ -61,7 +62,10 @@ def partners(kinds: np.ndarray, documents: np.ndarray) -> np.ndarray:
 
 
 def repeat(made: Pairs, room: int, rng: np.random.Generator) -> np.ndarray:
-    """Replace some Bs in place with excerpts of their A; return which, [n]."""
+    """Replace some Bs with excerpts of their A; return which, [n] bool.
+
+    The pairs in `made` are changed in place.
+    """
     size = made.a_end - made.a_start
     length = np.minimum(size, room - size)
     begin = rng.integers(made.a_start, made.a_end - length + 1)
@@ -86,9 +90,9 @@ def make_pairs(
 ) -> tuple[Pairs, Counter]:
     """Create next-sentence pairs; for the arguments, see `pairs.make_pairs`.
 
-    A fair coin decides whether to insert a B from another pair; the label is
-    the result. A pair is dropped if no other B has the same length and origin
-    (excerpt or not); examples without B are unchanged.
+    A fair coin decides whether to insert a B from another pair; label 1 marks
+    the pairs with an inserted B. A pair is dropped if no other B has the same
+    length and origin (excerpt or not); examples without B are unchanged.
     """
     made, counts = pairs.make_pairs(documents, breaks, config, rng)
     if not len(made):

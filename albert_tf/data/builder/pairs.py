@@ -1,14 +1,15 @@
 """Cut documents into segment pairs for the sentence-order task.
 
-A chunk consists of consecutive whole sentences of one document, up to a target
-length. The chunk is cut into A and B at a random sentence boundary, and a fair
-coin decides whether to swap the two segments. Only the text may reveal which
-segment came first, so
+A chunk consists of consecutive whole sentences of one document, until they
+reach a target length. The chunk is cut into A and B at a random sentence
+boundary, and a fair coin decides whether to swap the two segments. Only the
+text may reveal which segment came first, so
 
-- no sentence is cut, inside a pair or at its outer ends, because the two halves
-  of a sentence would be separated if and only if the segments are swapped;
-- a fair coin decides from which end of a text to pack chunks, because a
-  sentence that does not fit begins the next chunk and tends to be long.
+- no sentence is cut, inside a pair or at its outer ends, because the positions
+  of incomplete sentences would reveal whether the segments are swapped;
+- a fair coin decides from which end of a document, or of a part of a long one,
+  to pack chunks, because a sentence that does not fit begins the next chunk and
+  tends to be long.
 
 Glossary: N tokens, S sentences, n pairs; T tokens per example.
 """
@@ -110,7 +111,7 @@ def sentences(
 
 
 def targets(count: int, config: PairsConfig, rng: np.random.Generator):
-    """Draw a chunk's target length for each possible first sentence."""
+    """Draw the target lengths of `count` chunks, in tokens."""
     short = rng.random(count) < config.short_seq_prob
     lengths = rng.integers(2, config.room, count, endpoint=True)
     return np.where(short, lengths, config.room)

@@ -80,7 +80,7 @@ def _deal(
     sizes: list[np.ndarray],
     counts: Counter,
 ) -> np.ndarray:
-    """Assign the documents of a block to shards; return the parts.
+    """Assign the documents of a block to shards; return a `PART` array.
 
     Args:
       recipe: the build's settings.

@@ -108,7 +108,8 @@ def read_parts(path: str) -> Iterator[Part]:
     """Yield the parts of the documents in a file.
 
     Consecutive rows with the same `document` form one document; each row
-    without a `document` is a separate document.
+    without a `document` is a separate document. A part ends with the row in
+    which it reaches `PART_WORDS` words.
     """
     rows = enumerate(rows_of(path))
     for _, group in itertools.groupby(
@@ -147,7 +148,10 @@ def key_of(part: Part, seed: int) -> int:
 
 
 def count(seed: int, job: tuple[str, str]) -> Counts:
-    """Count the symbols and words of a file, or read counts that exist."""
+    """Count the symbols and words of a file, or read existing counts.
+
+    `job` contains the path of the file and the path of its counts.
+    """
     source, counts_path = job
     if files.exists(counts_path):
         found = files.read_json(counts_path, "The counts of rows")

@@ -77,7 +77,7 @@ def _truncate(
     kept: np.ndarray,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Remove tokens from ranges; a coin flip chooses an end for each token."""
+    """Remove tokens at random ends of ranges until `kept` tokens are left."""
     front = rng.binomial(end - start - kept, 0.5)
     return start + front, start + front + kept
 
@@ -103,8 +103,8 @@ def make_pairs(
 ) -> tuple[Pairs, Counter]:
     """Create pairs as the released code does; see `pairs.make_pairs`.
 
-    Every choice is drawn for each sentence, as if a chunk began there; the
-    chunks are determined afterwards.
+    Coins and places to cut are drawn for each sentence, as if a chunk began
+    there; the chunks are determined afterwards.
     """
     offsets = documents.offsets()
     part_of = np.repeat(np.arange(len(documents.parts)), documents.parts)

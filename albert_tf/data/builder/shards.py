@@ -29,8 +29,8 @@ class Documents:
 
     ids: np.ndarray  # [N] `layout.id_type`
     starts: np.ndarray  # [N] bool, whether a token begins a word
-    sentences: np.ndarray  # [S] int32, the tokens of each sentence
-    parts: np.ndarray  # [D] int32, the sentences of each part
+    sentences: np.ndarray  # [S] int32, number of tokens in each sentence
+    parts: np.ndarray  # [D] int32, number of sentences in each part
     hashes: np.ndarray  # [D] uint64, equal for the parts of a document
     keys: np.ndarray  # [D] uint64, equal for parts of equal text
 

@@ -172,23 +172,24 @@ MUCH_PADDING = 0.4
 # Warn if truncation removes a larger share of the text.
 MUCH_TRUNCATED = 0.05
 
-# Labels are biased if their share differs from one half by more than both of
-# these limits.
+# Labels are biased if the share of swapped pairs differs from one half by more
+# than both of these limits.
 UNEVEN = 0.02
 CHANCE = 4.0  # standard deviations
 
-# With fewer held-out records, the loss is a poor estimate. If that many records
-# require a larger share of the text, the text is better used for training.
+# With fewer than FEW_HELD_OUT held-out records, the loss is a poor estimate. If
+# so many records are more than MUCH_HELD_OUT of the text, the user should add
+# text instead of holding out more.
 FEW_HELD_OUT = 100
 MUCH_HELD_OUT = 0.2
 
-# The largest relative error of the held-out share.
+# The largest relative error of the held-out share that causes no warning.
 HELD_OUT_MISS = 0.5
 
 
-# If a smaller part of the share asked is masked, and fewer examples reach their
-# number of predictions, many words are too long to be masked. (In short
-# examples, rounding alone reduces the share.)
+# Many words are too long to be masked if less than FEW_MASKED of the requested
+# share is masked, and less than FEW_BUDGETS_MET of the examples have the due
+# number of predictions. (In short examples, rounding alone reduces the share.)
 FEW_MASKED = 0.8
 FEW_BUDGETS_MET = 0.5
 FEWEST_MASKED_RECORDS = 30

@@ -33,9 +33,9 @@ from albert_tf.data.table_sources import (
     texts_in,
 )
 
-# The size of a unit of work for one process. Only a larger document spans
-# several blocks, so the first block of such a document contains at least this
-# many bytes of it.
+# The size in bytes of a unit of work for one process. Only a larger document
+# spans several blocks, so the first block of such a document contains at least
+# this many bytes of it.
 BLOCK_BYTES = 1 << 20
 
 # A longer line is read as several lines, to limit memory use.
@@ -50,7 +50,11 @@ def document_hash(lines: list[str], seed: int) -> int:
 
 
 def _inside_line(data: bytes) -> int:
-    """Return where to cut a line: at its last space or its last character."""
+    """Return where to cut a line that is too long.
+
+    This is after the last space or, if there is none, before the last
+    character.
+    """
     end = data.rfind(b" ") + 1
     if end:
         return end
@@ -82,9 +86,10 @@ def _chunks(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _pieces(file: BinaryIO, longest: int) -> Iterator[bytes]:
-    """Yield runs of whole lines; all but the last have at least `BLOCK_BYTES`.
+    """Yield runs of whole lines.
 
-    A run ends inside a line only if the line is longer than `longest` bytes.
+    A run ends at the last line feed in at least `BLOCK_BYTES` of text. It ends
+    inside a line only if the line is longer than `longest` bytes.
     """
     rest = b""
     try:
@@ -125,7 +130,7 @@ def _row_pieces(
             if size >= BLOCK_BYTES:
                 yield b"".join(lines)
                 lines, size = [], 0
-    except Refused:  # a run that skips this row has different later blocks
+    except Refused:  # if the row is skipped, this block has more rows
         raise
     except BadData as error:  # rows before the damage are usable
         yield b"".join(lines)
@@ -195,7 +200,7 @@ def check_files(paths: list[str], reading: TextFilesConfig) -> None:
 
 
 def _raw_blocks(layout: str, pieces: Iterator[bytes]) -> Iterator:
-    """Yield blocks, and whether each block's last document continues."""
+    """Yield the bytes of blocks, and whether their last document continues."""
     about = FORMATS[layout]
     buffer, longest = b"", about.longest_line or LINE_BYTES
     for piece in pieces:
@@ -215,7 +220,7 @@ def _raw_blocks(layout: str, pieces: Iterator[bytes]) -> Iterator:
 
 
 def _lines_not_utf8(data: bytes) -> tuple[int, int]:
-    """Return the number of lines that are not UTF-8, and of all lines.
+    """Return the number of lines that are not UTF-8, and that of all lines.
 
     Blank lines are not counted if a line is not UTF-8.
     """
@@ -267,7 +272,10 @@ class _Place:
 
 
 def blocks(path: str, seed: int, reading: TextFilesConfig) -> Iterator[Block]:
-    """Yield the blocks of a text file or table file, in order."""
+    """Yield the blocks of a text file or table file, in order.
+
+    `seed` is the seed of the hashes of documents that span several blocks.
+    """
     skipped: Counter = Counter()
     bad, place = BadItems(reading.on_bad_text, skipped), _Place(path)
     document, piece = None, 0

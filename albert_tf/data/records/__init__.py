@@ -7,6 +7,7 @@ the metadata are then derived from the records.
 `metadata` reads or derives the metadata, `record_rules` and `checks` compare
 records and files with them, and `tfrecord` encodes and decodes single records.
 `input_pipeline` shuffles and batches records, which `parsing` parses and masks;
-`record_stream` produces the same batches with NumPy. `metadata`,
-`record_rules`, `tfrecord` and `record_stream` do not need TensorFlow.
+`record_stream` produces the same batches with NumPy. `inspect_records` prints
+records, and `piece_vectors` computes vectors of pieces from their text. Only
+`input_pipeline`, `parsing` and `checks` need TensorFlow.
 """

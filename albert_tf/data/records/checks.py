@@ -30,7 +30,10 @@ UNPARSED = "Could not parse example input"
 def _first_fault(
     path: str, metadata: Metadata, split: str, limit: int | None = None
 ) -> str:
-    """Describe the first fault in a file, or in its first `limit` records."""
+    """Describe the first fault in a file, or in its first `limit` records.
+
+    Return "" if there is none.
+    """
     form = metadata.form(split)
     for number, record in enumerate(islice(tfrecord.read(path), limit)):
         try:

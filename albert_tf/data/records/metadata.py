@@ -1,8 +1,8 @@
 """The metadata of pretraining records, and the features of the records.
 
 The features have their released names, but the code calls
-`next_sentence_labels` `sentence_order_labels`. Training records have one of two
-forms:
+`next_sentence_labels` `sentence_order_labels`. Training records of text have
+one of two forms:
 
 static: masked, with every list padded to T or P, as in the release.
 dynamic: unmasked and compact. `token_ids` is a byte string with the
@@ -12,7 +12,7 @@ dynamic: unmasked and compact. `token_ids` is a byte string with the
   `segment_lengths` contains the numbers of tokens in A and in B.
   `next_sentence_labels` is the same as in static records.
 
-Held-out records are always static, so that their masks stay the same.
+Held-out records of text are always static, so that their masks stay the same.
 
 Phoneme records, including held-out records, are padded and unmasked. They
 contain `symbol_ids` and `word_ids`, the label of the word at each position. The

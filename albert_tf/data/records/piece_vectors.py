@@ -75,7 +75,7 @@ def neighbor_counts(tokens: np.ndarray, vocab_size: int) -> sparse.csr_array:
 
 
 def mutual_information(counts: sparse.csr_array) -> sparse.csr_array:
-    """Return log ratios of counts to expected counts; negatives become 0."""
+    """Return log ratios of counts to expected counts, or 0 if negative."""
     of_piece, of_neighbor = counts.sum(axis=1), counts.sum(axis=0)
     chance = of_neighbor**SMOOTHING
     chance /= chance.sum()
@@ -89,7 +89,7 @@ def mutual_information(counts: sparse.csr_array) -> sparse.csr_array:
 def piece_vectors(
     tokens: np.ndarray, vocab_size: int, width: int
 ) -> np.ndarray:
-    """Return piece vectors, float32 [V, E], with a mean square of 1.
+    """Return piece vectors, float32 [V, E], each with a mean square of 1.
 
     The vectors of pieces that are too rare are 0.
 

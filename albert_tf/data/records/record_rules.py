@@ -21,7 +21,8 @@ from albert_tf.data.records.metadata import (
 def value_limits(metadata: Metadata) -> dict[str, int]:
     """Return {feature of integers: number of legal values, or 0 if unknown}.
 
-    Legal values start at 0. The features are those of all forms of records.
+    Legal values start at 0. The features are those of phoneme records, or of
+    both static and dynamic records.
     """
     ids, tokens = metadata.vocab_size, metadata.max_seq_length
     if metadata.task == PHONEMES:
@@ -68,7 +69,7 @@ TYPES = {"token_ids": bytes, "word_starts": bytes, "masked_lm_weights": float}
 
 
 def _wrong_lists(feature, sizes: dict[str, int]) -> str:
-    """Describe lists of a record that have the wrong length or type."""
+    """Describe lists of a wrong length or type; return "" if there are none."""
     wrong = []
     for name, size in sizes.items():
         values, kind = feature[name], TYPES.get(name, int)
@@ -95,7 +96,9 @@ def _wrong_values(name: str, values: Sequence, limit: int) -> str:
 
 
 def _wrong_predictions(feature) -> str:
-    """Describe an illegal weight or a prediction at padding, if there is one.
+    """Describe an illegal weight or a prediction at padding.
+
+    Return "" if there is neither.
 
     Args:
       feature: a static record whose integers are legal.

@@ -83,7 +83,10 @@ PART_BYTES = 1 << 24
 
 
 def _read(file: BinaryIO, size: int) -> bytes:
-    """Return up to `size` bytes; allocate no more memory than a file needs."""
+    """Return up to `size` bytes, read in parts.
+
+    A damaged size may be huge, so memory is allocated part by part.
+    """
     parts = []
     while size and (part := file.read(min(size, PART_BYTES))):
         parts.append(part)
@@ -201,8 +204,8 @@ def parse(serialized: bytes) -> defaultdict[str, Sequence]:
 
 
 # Tags of length-delimited fields: 1 is Example.features, a map entry of
-# Features, an entry's key, or Feature.bytes_list; 2 is an entry's value, or
-# Feature.float_list; 3 is Feature.int64_list.
+# Features, an entry's key, Feature.bytes_list, or the values of any list; 2 is
+# an entry's value, or Feature.float_list; 3 is Feature.int64_list.
 FIELD_1, FIELD_2, FIELD_3 = b"\x0a", b"\x12", b"\x1a"
 
 
@@ -443,7 +446,11 @@ def decode(serialized: bytes) -> Example:
 
 
 def decoded(path: str, count: int | None = None) -> Iterator[Example]:
-    """Yield the decoded records of a file, or the first `count` of them."""
+    """Yield the decoded records of a file, or the first `count` of them.
+
+    Raises:
+      InputError: if a record is damaged or is not a pretraining record.
+    """
     wanted = itertools.islice(read(path), count)
     for number, record in enumerate(wanted):
         try:
