@@ -17,7 +17,7 @@ SPECIAL = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
 
 
 class Characters:
-    """A tokenizer with the given pieces, where ▁ marks the start of a word."""
+    """A tokenizer with the pieces of given texts; ▁ marks a word's start."""
 
     kind = "sentencepiece"
     not_words = np.array([0], np.int32)
@@ -90,7 +90,7 @@ def unicode_words(text):
     ],
 )
 def test_unicode_rule(text, words):
-    """Words follow UAX #29, except at signs, however pieces divide the text."""
+    """Words follow UAX #29, except at punctuation, for any pieces of a text."""
     found = unicode_words(text)
     assert [word.replace("▁", "") for word in found] == words
 

@@ -144,7 +144,7 @@ def test_the_number_of_shards_follows_from_the_size(tmp_path):
 
 
 def recipe_of(corpus, **changes):
-    """Return the recipe of a build with some settings changed."""
+    """Return the `BuildSpec` of a build with some settings changed."""
     changes = {"dupe_factor": None, "num_shards": None} | changes
     configs = settings(corpus, "out", **changes)
     tokenizer = tokenizer_from_files(vocab_file=f"{corpus}/vocab.txt")
@@ -375,7 +375,7 @@ def test_short_documents_are_left_out(corpus, tmp_path):
 
 
 def test_other_formats_give_the_same_records(corpus, tmp_path):
-    """One document per file gives the same records as one sentence per line.
+    """The formats `files` and `lines` give the same records for the same text.
 
     Paragraphs that are split into sentences give the same numbers of sentences
     and tokens.

@@ -1,4 +1,4 @@
-"""Builders do not import TensorFlow; the import costs time and memory."""
+"""Builds do not import TensorFlow, which would cost time and memory."""
 
 import os
 import subprocess

@@ -127,7 +127,7 @@ def test_mended_text_is_taken(corpus, tmp_path):
 
 
 def test_script_reports_a_mistake(corpus, tmp_path):
-    """A wrong flag of the script prints one line on stderr, with status 1."""
+    """For a wrong flag, the script ends with status 1 and a one-line error."""
     flags = f"--vocab_file={corpus}/vocab.txt", "--max_seq_length=4"
     script = command(corpus, tmp_path / "out", *flags)
     done = subprocess.run(script, capture_output=True, text=True)
@@ -300,7 +300,7 @@ def test_other_text_after_a_bad_row(corpus, tmp_path, bad_in_the_middle):
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_standard_input(corpus, tmp_path, monkeypatch, pack):
-    """Text from a pipe and text from a file yield equal records."""
+    """Text from standard input yields the same records as text from a file."""
     text = (corpus / "a.txt").read_bytes()
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(pack(text))))
     shared = {

@@ -120,7 +120,7 @@ def test_objects_make_the_same_records(corpus, table, wanted, tmp_path, kind):
 
 
 def test_a_table_for_two_builds_at_once(corpus, table, tmp_path, monkeypatch):
-    """While a table is built, a second build into the same folder fails.
+    """While one build uses a folder, a second build into the folder fails.
 
     The second build does not change the text file of the first build.
     """

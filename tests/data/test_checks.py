@@ -127,7 +127,7 @@ def with_sizes(data_dir, metadata):
 
 @pytest.fixture
 def looked_at(monkeypatch):
-    """Return a set that collects the record files that Python reads."""
+    """Return a set that collects the paths that Python code accesses."""
     paths = set()
 
     def noted(function):

@@ -1,4 +1,4 @@
-"""The hash of a text is well defined, and any change affects it."""
+"""The hash of a text follows its definition; any change affects it."""
 
 import hashlib
 

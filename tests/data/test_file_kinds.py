@@ -315,9 +315,9 @@ def test_text_in_another_encoding(tmp_path):
 
 
 def test_missing_library_for_zstd(tmp_path, monkeypatch):
-    """Without zstandard, the error names an extra and another command.
+    """Without zstandard, the error states two ways to read the file.
 
-    The extra installs the library, and the command needs no library.
+    They are the extra that installs the library, and the command `zstd -d`.
     """
     monkeypatch.setitem(sys.modules, "zstandard", None)
     path = write(tmp_path / "x", b"\x28\xb5\x2f\xfd" + b"\0" * 20)

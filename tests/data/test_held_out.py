@@ -1,4 +1,4 @@
-"""Held-out text has the requested share, apart from the training text."""
+"""Held-out text has the requested share and is not used for training."""
 
 import dataclasses
 from collections import Counter

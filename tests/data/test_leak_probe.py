@@ -170,7 +170,7 @@ def test_probe_ignores_masks():
 
 
 def test_a_folder_is_probed_by_its_first_pass(tmp_path, monkeypatch):
-    """Files of later passes, which repeat the text, are not probed."""
+    """Files of later duplicates, which repeat the text, are not probed."""
     write_corpus(tmp_path)
     made = build.run(*settings(tmp_path, tmp_path / "out", dupe_factor=2))
     names = [entry.file for entry in made.splits["train"]]

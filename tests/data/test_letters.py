@@ -122,7 +122,7 @@ def test_letters_that_english_does_not_have():
 def test_shares_at_their_limits():
     """Up to 0.2% of letters with marks and 1% of others cause no warning.
 
-    The others are letters that the English word rule splits.
+    The others are letters at which only the English rule begins a word.
     """
     assert letter_shares(Counter()) == (0, 0)
     assert letter_shares(Counter(letters=1, marked=1)) == (1, 0)
@@ -141,7 +141,8 @@ def model_of(text):
     return trained(sentence_iterator=sentences, vocab_size=200)
 
 
-# These have marks below and beside letters, no spaces, or accents.
+# Languages with marks below or beside letters, without spaces, with accents, or
+# with none of these properties.
 SCRIPTS = ["vi", "hi", "ja", "zh", "ru", "th", "fr", "en", "sw"]
 
 

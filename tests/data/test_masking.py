@@ -97,7 +97,7 @@ def test_ngram_lengths(favor_shorter):
 
 @pytest.mark.parametrize("asked", [(0.8, 0.1, 0.1), (0.5, 0.2, 0.3)])
 def test_masked_tokens_become_mask_same_or_random(asked):
-    """Requested shares of tokens become [MASK], stay or become random words."""
+    """Predicted tokens become [MASK], stay or change with the given shares."""
     config = MaskingConfig(mask_same_random=tuple(map(str, asked)))
     _, masked = mask(np.random.default_rng(7), config, batch=4000)
     predicted = masked.weights > 0

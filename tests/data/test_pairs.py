@@ -71,7 +71,7 @@ def test_labels_are_fair_for_every_kind_of_chunk():
 @pytest.mark.parametrize("policy", ["split", "drop"])
 @pytest.mark.parametrize("length", [32, 64, 128])
 def test_neither_ends_nor_lengths_tell_the_order(policy, length):
-    """The longer of two segments comes first in half of the pairs.
+    """In half of the pairs, the longer segment comes first in the text.
 
     Every segment ends with a full stop. The lines of the text have very
     different lengths, and many are longer than a pair. All lines end with a
@@ -110,7 +110,7 @@ def test_cut_falls_evenly_on_sentence_boundaries():
 
 
 def test_short_targets_are_drawn_per_chunk():
-    """With probability p, a chunk has a uniformly drawn target length."""
+    """With probability `short_seq_prob`, a target length is drawn uniformly."""
     rng = np.random.default_rng(5)
     ids = rng.integers(10, V, 400000).astype(np.uint16)
     docs = of_ids(ids, np.ones(400000, np.int32), [400000])

@@ -186,7 +186,8 @@ def test_other_symbols_in_a_folder_need_another_folder(built, tmp_path):
 def test_unknown_symbols_are_counted_and_named(tmp_path):
     """Unknown symbols, and words of only such symbols, are omitted.
 
-    Statistics and a warning state the number of unknown symbols.
+    The statistics count each unknown symbol, and a warning states the share of
+    all of them.
     """
     rows = [
         {"words": ["a", "b", "c"], "phonemes": ["ɑ☃M", "☃", f"{'b' * 40}"]}

@@ -73,7 +73,7 @@ def spoken(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def convert(tmp_path, spoken):
-    """Return a function that converts a text and returns its folder."""
+    """Return a function that converts a text and returns the output folder."""
 
     def run(text: str = TEXT, folder: str = "out", **settings) -> Path:
         (tmp_path / "text.txt").write_text(text)

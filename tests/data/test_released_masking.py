@@ -133,11 +133,11 @@ def test_budget(whole):
 
 
 def test_recorded_masks():
-    """200 recorded masks are as probable under our masking as its own masks.
+    """Under our masking, the released code's masks are as probable as ours.
 
-    Each recorded example is masked many times to compare the probabilities of
-    the recorded positions, the lengths of their runs and the pairs around
-    [SEP].
+    Each of 200 recorded examples is masked many times to compare the
+    probabilities of the recorded positions, the lengths of their runs and the
+    pairs around [SEP].
     """
     recorded = np.load(RECORDED)
     lengths = recorded["lengths"].astype(int)

@@ -164,7 +164,10 @@ def test_positions_in_a_table():
 
 
 def test_what_is_a_table(tmp_path):
-    """Objects, Parquet files and saved data sets are tables; text is not."""
+    """Objects, Parquet files and saved data sets are tables.
+
+    A CSV file is text.
+    """
     assert table_sources.is_table({"a": [1]})
     assert table_sources.is_table(parquet(ROWS, tmp_path))
     assert table_sources.is_table(saved(ROWS, tmp_path))

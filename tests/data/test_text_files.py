@@ -267,7 +267,8 @@ def test_records_without_a_text(
 ):
     """`skip` counts objects without text, and `fail` names the first one.
 
-    The line number of the first object includes lines skipped for bad bytes.
+    A line that is not UTF-8 is counted separately, and is named if it precedes
+    these objects.
     """
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
     good = b'{"text": "a b c"}\n'
@@ -338,7 +339,10 @@ def test_one_document_per_file(tmp_path, monkeypatch, block_bytes):
 @pytest.mark.parametrize("text_of", ["word ", "字"])
 @pytest.mark.parametrize("before", ["before", "a document\n\nbefore"])
 def test_long_line(tmp_path, text_of, before):
-    """A line of 10 MB is read in parts of limited size, cut between words."""
+    """A line of 10 MB is read in parts of limited size.
+
+    The line is cut between words or, if it has no spaces, between characters.
+    """
     size = 10_000_000 // len(text_of.encode())
     line = text_of * size
     path = write(tmp_path / "x.txt", f"{before}\n{line}\nafter\n\nlast\n")
@@ -357,7 +361,7 @@ def test_long_line(tmp_path, text_of, before):
 
 
 def test_blocks_have_a_megabyte(tmp_path):
-    """Blocks of short documents have at least 1 MB, except for the last."""
+    """Blocks of short documents have at least 1 MiB, except for the last."""
     path = write(tmp_path / "x.txt", "a b c\n\n" * 700_000)
     blocks = list(text_blocks.blocks(path, SEED, ReadingConfig()))
     *sizes, last = (len(block.data) for block in blocks)

@@ -79,9 +79,9 @@ class BuildConfig:
     )
     pipeline_options: str = setting(
         "",
-        "Options of Apache Beam (extra `beam`), which then runs the build and "
-        "writes the same records, such as '--runner=DataflowRunner --project=P "
-        "--region=R --temp_location=gs://B/T'.",
+        "Options of Apache Beam (extra `beam`), such as "
+        "'--runner=DataflowRunner --project=P --region=R "
+        "--temp_location=gs://B/T'; Beam then writes the same records.",
         means="processes of this machine",
         group=DEVICES,
     )

@@ -106,7 +106,8 @@ def summarize(
 ) -> dict:
     """Return the statistics for `metadata.json`.
 
-    The statistics of the text and of the training records are at the top level.
+    The statistics of the text and of the training records are at the top level;
+    those of the held-out records are a dict, the value of `EVAL`.
 
     Args:
       text: the counts of the text.

@@ -184,9 +184,10 @@ def _opened(
 
 
 def check_files(paths: list[str], reading: TextFilesConfig) -> None:
-    """Check the beginnings of files; raise an error for any fault.
+    """Check the beginnings of files; raise an error for a fault.
 
-    Pipes can be read only once, so they are not checked.
+    Faults that `on_bad_text` skips raise no error. Pipes can be read only once,
+    so they are not checked.
     """
 
     def check(path: str) -> None:
