@@ -231,7 +231,7 @@ def words_of(sentence: str, word_boundaries: str) -> Iterator[str]:
 def _sentences(
     config: PhonemizeConfig, number: int, start: int, block: Block, counts
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the document's number and the words of every sentence."""
+    """Yield the document number and the words of each sentence in a block."""
     documents = text_blocks.read_documents(block, config, counts)
     for index, lines in enumerate(documents):
         # Only the first document may begin in an earlier block.

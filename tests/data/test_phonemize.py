@@ -103,7 +103,7 @@ def rows_in(folder: Path) -> list[dict]:
 
 
 def grouped(rows: list[dict]) -> list[list[list[str]]]:
-    """Return the words of the sentences of each document."""
+    """Return the words of each sentence, grouped by document."""
     groups = itertools.groupby(rows, lambda row: row["document"])
     return [[row["words"] for row in group] for _, group in groups]
 
@@ -144,7 +144,7 @@ def test_similar_languages():
 
 
 def test_packages_and_pipes_are_checked_first(monkeypatch):
-    """A setting whose package is missing raises an error; so does a pipe."""
+    """A setting whose package is missing is an error, as is a pipe as input."""
 
     def config(**settings):
         given = {"input_file": "x", "output_dir": "y", "language": "de"}
@@ -172,7 +172,7 @@ def test_chinese_marks_are_folded(monkeypatch):
 
 
 def test_a_row_is_a_sentence_with_its_document(convert):
-    """In a row, words and phonemes correspond; silent words are omitted."""
+    """A row has the phonemes of each word; words without any are omitted."""
     assert rows_in(convert()) == [
         {
             "document": 0,
@@ -193,7 +193,7 @@ def test_a_row_is_a_sentence_with_its_document(convert):
 
 
 def test_silent_words_are_counted(convert, capsys):
-    """The warning states the number of silent words, with examples."""
+    """A warning states the number of words without phonemes, and examples."""
     convert("** a *** ***\n")
     printed = capsys.readouterr().out
     assert "1 sentences, 1 words" in printed
@@ -213,7 +213,7 @@ def test_parquet_has_the_same_rows(convert):
 
 
 def test_a_word_is_read_once(convert, spoken, small_blocks):
-    """A word that has occurred is not read again, even in later blocks."""
+    """A process converts each word only once, even if it recurs later."""
     convert("so so la\n\n" + "la so ti\n" * 3)
     assert sorted(spoken.read_text().split()) == ["la", "so", "ti"]
 
@@ -346,7 +346,7 @@ def test_a_missing_package_is_named(spoken, monkeypatch, package):
 
 @pytest.mark.interchange
 def test_espeak_reads_words(tmp_path):
-    """With espeak-ng, phonemes have stress, and numbers are spelled out.
+    """With espeak-ng, phonemes have stress marks; numbers are spelled out.
 
     Phonemes contain no marks of a language switch, and do not depend on the
     order of the words.

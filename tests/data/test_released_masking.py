@@ -19,7 +19,7 @@ RECORDED = Path(__file__).parents[1] / "testdata" / "released_masks.npz"
 
 
 def layout(lengths, first_b, tokens):
-    """Return maskable [B, T], which excludes [CLS], [SEP] and padding."""
+    """Return [B, T] bool, true except at [CLS], [SEP] and padding."""
     place = np.arange(tokens)
     maskable = (place > 0) & (place < lengths[:, None] - 1)
     return maskable & (place != first_b[:, None] - 1)

@@ -247,7 +247,10 @@ def check_word_rule(rule: str | None, tokenizer: Tokenizer) -> None:
 def encode(
     tokenizer: Tokenizer, rule: str | None, lines: Sequence[str]
 ) -> Encoded:
-    """Encode lines, and find the first token of each word."""
+    """Encode lines, and find the first token of each word.
+
+    If `rule` is None, the rule of the released code is used.
+    """
     if not lines:
         nothing = np.zeros(0, np.int32)
         return nothing, nothing, nothing > 0

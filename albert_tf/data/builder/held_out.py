@@ -147,7 +147,10 @@ class HeldOut:
 
 
 def _border(tokens: np.ndarray, fraction: float) -> tuple[Border, int]:
-    """Return the border between documents, and the tokens still to hold out."""
+    """Return the border between whole documents, and `HeldOut.wanted`.
+
+    `tokens` is `ShardTotals.tokens`; `fraction` is the share to hold out.
+    """
     occupied = np.flatnonzero(tokens)
     if not len(occupied):
         return Border(0), 0

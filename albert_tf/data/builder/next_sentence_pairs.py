@@ -77,7 +77,7 @@ def repeat(made: Pairs, room: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def documents_of(made: Pairs, documents: Documents) -> np.ndarray:
-    """Return the document hash of each pair, [n]."""
+    """Return the hash of the document that contains each pair's A, [n]."""
     ends = documents.offsets()[np.cumsum(documents.parts)]
     return documents.hashes[np.searchsorted(ends, made.a_start, side="right")]
 

@@ -95,7 +95,7 @@ class PairsConfig:
 def sentences(
     documents: Documents, breaks: np.ndarray, room: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return sentence offsets [S + 1], and the ends of sentences' parts, [S].
+    """Return sentence offsets [S + 1], and the end of each one's part, [S].
 
     A line is a sentence, but a line longer than `room` is cut at all its
     breaks. A part end is an index into the offsets.

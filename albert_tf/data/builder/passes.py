@@ -105,7 +105,7 @@ def _deal(
 
 
 def _count_letters(recipe: BuildSpec, lines: list[str]) -> Counter:
-    """In a sample of lines, count the letters that do not suit the settings."""
+    """Count the letters in some lines, and those that do not suit settings."""
     tokenizer, rule = recipe.tokenizer, recipe.reading.word_boundaries
     config = tokenizer.config
     # WordPiece strips accents only if it lower-cases text.

@@ -326,7 +326,7 @@ PIECE_COUNTS_FILE = "piece_counts.json"
 
 
 def write_piece_counts(data_dir: str, counts: list[int]) -> None:
-    """Write the piece counts [V] to the folder of the records."""
+    """Write how often each piece occurs in the text, a list of length V."""
     path = files.join(data_dir, PIECE_COUNTS_FILE)
     files.write_text(path, json.dumps(counts) + "\n")
 
