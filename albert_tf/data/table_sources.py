@@ -48,7 +48,7 @@ class InMemoryTable:
       data: the table.
       setting: the name of the argument that contained the table.
       labels: the name of the argument that contained the labels, if they are
-        separate; table and labels are then lists with one value per row.
+        separate; both arguments then contained a list with one value per row.
       is_batch: whether the table is one of several batches of the same data.
     """
 

@@ -307,7 +307,7 @@ def test_some_lines_that_are_not_utf8(tmp_path):
 
 
 def test_text_in_another_encoding(tmp_path):
-    """The error for another encoding has a command with a placeholder for it."""
+    """For another encoding, the error has a command with a placeholder."""
     path = str(write(tmp_path / "x", "سيارة\n".encode("cp1256")))
     with pytest.raises(InputError, match="The data file.*iconv -f ENCODING"):
         file_kinds.read_text(path, "The data file")
