@@ -89,6 +89,21 @@ def test_a_record_has_its_length(tmp_path):
         list(tfrecord.read(str(path)))
 
 
+@pytest.mark.parametrize("size", range(8))
+def test_a_cut_head_may_have_a_correct_checksum(tmp_path, size):
+    """A file that ends within a record's length is damaged.
+
+    This holds even if the last bytes are a correct checksum of those before.
+    """
+    path = tmp_path / "x.tfrecord"
+    tfrecord.write(str(path), [b"record"])
+    start = bytes(size)
+    checksum = tfrecord.masked_crc32c(start).to_bytes(4, "little")
+    path.write_bytes(path.read_bytes() + start + checksum)
+    with pytest.raises(InputError, match="damaged or truncated in record 1"):
+        list(tfrecord.read(str(path)))
+
+
 def test_a_huge_number_of_choices_is_refused():
     """A task with more than 1,000 choices raises an error.
 

@@ -74,6 +74,20 @@ def test_a_record_without_its_last_separator_is_shown(ids):
     assert shown.split("\n")[1].split() == list(map(str, ids))
 
 
+def test_records_are_shown_as_words(built):
+    """A shown record has the symbols and the name of each of its words."""
+    folder, _, _ = built
+    table = read_table(str(folder))
+    path = str(min(folder.glob("train*.tfrecord")))
+    record = next(tfrecord.read(path))
+    words = words_of(examples(folder, "train*")[0], table)
+    shown = show(tfrecord.decode(record), table).split("\n")
+    assert shown[1] == " ".join(f"{p} [{w}]" for p, w in words)
+    size = sum(len(p) + 1 for p, _ in words)  # a separator follows each word
+    assert shown[0].startswith(f"{size} symbols; masked during training")
+    assert shown[0].endswith(f", {len(words)} words")
+
+
 def test_documents_are_packed_and_not_mixed(built):
     """Each example contains words of one document.
 

@@ -71,9 +71,9 @@ def _read_records(folder, name):
     config = inspect_records.TokenizerConfig()
     for split in ("train", "eval"):
         for path in metadata.paths_of(str(folder), found, split):
-            tokenizer = inspect_records.find_tokenizer(path, config)
+            vocabulary = inspect_records.find_vocabulary(path, config)
             for example in tfrecord.decoded(path):
-                inspect_records.show(example, tokenizer)
+                inspect_records.show(example, vocabulary)
     piece_vectors.read_tokens(str(folder), found)
 
 

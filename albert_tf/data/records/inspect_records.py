@@ -1,6 +1,8 @@
 """Print pretraining records in readable form."""
 
 import dataclasses
+import itertools
+import operator
 import os
 import sys
 from collections.abc import Iterator
@@ -11,12 +13,17 @@ from albert_tf.base import files, program
 from albert_tf.base.errors import require
 from albert_tf.base.settings import Validated, setting
 from albert_tf.data.records import tfrecord
+from albert_tf.text.symbols import (
+    SEPARATOR_LABEL,
+    SymbolTable,
+    vocabulary_in,
+)
 from albert_tf.text.tokenizers import (
     Tokenizer,
     TokenizerConfig,
     build_tokenizer,
-    tokenizer_in,
 )
+from albert_tf.text.vocabulary import Vocabulary
 
 PAINT = {
     "a": "\033[36m",
@@ -55,14 +62,14 @@ def find_paths(patterns: str) -> list[str]:
     return paths
 
 
-def find_tokenizer(path: str, config: TokenizerConfig) -> Tokenizer | None:
-    """Return the tokenizer of the flags, or else the one in the file's folder.
+def find_vocabulary(path: str, config: TokenizerConfig) -> Vocabulary | None:
+    """Return the tokenizer of the flags, or what the file's folder contains.
 
-    The result is None if there is neither.
+    The result is None if there is neither a tokenizer nor a symbol table.
     """
     if config.spm_model_file or config.vocab_file:
         return build_tokenizer(config)
-    return tokenizer_in(os.path.dirname(path))
+    return vocabulary_in(os.path.dirname(path))
 
 
 def paint(kind: str, text: str) -> str:
@@ -132,9 +139,29 @@ def _facts(example: tfrecord.Example) -> Iterator[str]:
         yield "masked during training"
 
 
-def show(example: tfrecord.Example, tokenizer: Tokenizer | None) -> str:
+def _spoken(example: tfrecord.Example, table: SymbolTable | None) -> str:
+    """Return a phoneme record's words as `symbols [word]`, or its ids."""
+    facts = f"{len(example.input_ids)} symbols; masked during training"
+    if table is None:
+        return f"{facts}\n{' '.join(map(str, example.input_ids.tolist()))}"
+    names = dict(map(reversed, table.symbols.items()))
+    texts = dict(enumerate(table.words))
+    pairs = zip(example.words.tolist(), example.input_ids.tolist(), strict=True)
+    words = [
+        "".join(names.get(i, f"<{i}>") for _, i in group)
+        + f" [{texts.get(label, label)}]"
+        for label, group in itertools.groupby(pairs, operator.itemgetter(0))
+        if label != SEPARATOR_LABEL
+    ]
+    return f"{facts}, {len(words)} words\n{' '.join(words)}"
+
+
+def show(example: tfrecord.Example, vocabulary: Vocabulary | None) -> str:
     """Return an example in readable form."""
-    words = _words(example, tokenizer)
+    is_table = isinstance(vocabulary, SymbolTable)
+    if example.words is not None:
+        return _spoken(example, vocabulary if is_table else None)
+    words = _words(example, None if is_table else vocabulary)
     text = "".join(" " * blank + word for blank, word in words)
     return "; ".join(_facts(example)) + "\n" + text.strip()
 
@@ -143,16 +170,16 @@ def inspect_file(
     path: str, config: InspectConfig, tokenization: TokenizerConfig
 ) -> None:
     """Print the first examples of a file."""
-    tokenizer = find_tokenizer(path, tokenization)
+    vocabulary = find_vocabulary(path, tokenization)
     print(f"{path}")
-    if tokenizer is None:
+    if vocabulary is None:
         print(
             "The file's folder contains no tokenizer, so ids are printed; see "
             "--spm_model_file and --vocab_file"
         )
     examples = tfrecord.decoded(path, config.num_examples)
     for number, example in enumerate(examples):
-        print(f"\nExample {number}: {show(example, tokenizer)}")
+        print(f"\nExample {number}: {show(example, vocabulary)}")
     print()
 
 

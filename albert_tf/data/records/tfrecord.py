@@ -97,7 +97,7 @@ def _read(file: BinaryIO, size: int) -> bytes:
 def _record(file: BinaryIO, head: bytes) -> bytes | None:
     """Return the record that follows `head`, or None if either is damaged."""
     length = _checked(head)
-    if length is None:
+    if length is None or len(length) < LENGTH.size:
         return None
     size = LENGTH.unpack(length)[0] + CHECKSUM.size
     framed = _read(file, size)
@@ -346,6 +346,8 @@ class Example:
       slots: the number of prediction slots; 0 for an unmasked record.
       length: the number of tokens including padding (dynamic and phoneme
         records: n).
+      words: [n], the word label at each symbol of a phoneme record, or None for
+        other records.
     """
 
     input_ids: np.ndarray
@@ -355,6 +357,7 @@ class Example:
     swapped: bool
     slots: int
     length: int
+    words: np.ndarray | None = None
 
     def originals(self) -> np.ndarray:
         """Return the ids before masking, [n]."""
@@ -402,6 +405,7 @@ def _decode_phonemes(feature) -> Example:
         swapped=False,
         slots=0,
         length=len(ids),
+        words=labels[:end],
     )
 
 
