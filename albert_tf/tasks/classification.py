@@ -439,7 +439,8 @@ class Regression(SentenceTask):
         elif self.labels and isinstance(values[0], list | tuple):
             values = values[0]
         number = len(self.labels) or 1
-        rule = f"{where}: the label must be {number} numbers"
+        size = "a number" if number == 1 else f"{number} numbers"
+        rule = f"{where}: the label must be {size}"
         rule += f", {shown(self.labels)}." if self.labels else "."
         require(len(values) == number, rule, label=brief(values))
         numbers = tuple(label_number(value, where) for value in values)

@@ -126,6 +126,10 @@ def test_several_numbers_stand_in_columns_or_lists(tmp_path, names):
         table = InMemoryTable({"text": ["a"], "label": [wrong]}, "x")
         with pytest.raises(InputError, match="row 0: the label must be"):
             task.read("train", table)
+    alone = dataclasses.replace(find("regression"), labels=("joy",))
+    table = InMemoryTable({"text": ["a"], "label": [[1, 2]]}, "x")
+    with pytest.raises(InputError, match="the label must be a number, joy"):
+        alone.read("train", table)
 
 
 def test_columns_of_several_numbers_are_those_of_the_model():
