@@ -160,7 +160,7 @@ def hugging_face(case: dict, compiled: bool) -> Callable[[], int]:
 
 
 def make_work() -> Callable[[str], dict]:
-    """Return the function that runs a pass, as the arguments specify."""
+    """Return a function that runs one pass, as the command line specifies."""
     name, case = sys.argv[1], json.loads(sys.argv[2])
     compiled = name.endswith("compiled")
     work = ours(case) if name == OURS else hugging_face(case, compiled)

@@ -1,8 +1,8 @@
 """The size and cost of a model, computed from its config.
 
-The report contains the model's row of the paper's Table 1, the parameters of
-each part compared with a BERT model of the same shape without sharing, and the
-floating-point operations for one sequence.
+The report contains a row for the model as in the paper's Table 1, the
+parameters of each part compared with a BERT model of the same shape without
+sharing, and the floating-point operations for one sequence.
 """
 
 import dataclasses
@@ -99,7 +99,7 @@ def parameter_lines(config: AlbertConfig) -> list[str]:
 
 
 def paper_lines(name: str, config: AlbertConfig) -> list[str]:
-    """Return the model's row of the paper's Table 1, with a header."""
+    """Return a header and a row for the model, as in the paper's Table 1."""
     counts = parameters(config)
     millions = sum(counts[part] for part in BACKBONE) / 1e6
     shared = config.num_hidden_groups < config.num_hidden_layers

@@ -131,7 +131,7 @@ def splitter(rule: dict) -> tuple[Callable[[str], bool], bool] | None:
       instead of each run of characters; None if it splits only at white space.
 
     Raises:
-      NotExpressible: if the pre-tokenizer is of a different kind.
+      NotExpressible: if the pre-tokenizer splits in any other way.
     """
     kind, behavior = rule["type"], rule.get("behavior", "Isolated").lower()
     if kind == "WhitespaceSplit":

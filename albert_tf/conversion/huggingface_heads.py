@@ -228,7 +228,7 @@ class Modules:
         return [f"{rule}, {self.prompt!r}; {more}"] if self.prompt else []
 
     def task(self, positions: int) -> Task:
-        """Return the task that computes the same vectors."""
+        """Return the task that computes the same vectors as these modules."""
         of_tokenizer = files.read_if_there(self.folder, TOKENIZER_CONFIG)
         limit = length_of(of_tokenizer, "model_max_length", TOKENIZER_CONFIG)
         limit = self.length or limit or positions

@@ -173,7 +173,7 @@ class Albert(ModelWithTokenizer):
 
         Returns:
           The outputs of `AlbertModel`: `sequence_output` [B, T, H] and
-          `pooled_output` [B, H]; with `return_all` also `embedding_output`, and
+          `pooled_output` [B, H]; with `return_all`, also `embedding_output` and
           each layer's `hidden_states` and `attention_probs`.
         """
         inputs = input_ids, input_mask, segment_ids

@@ -341,9 +341,10 @@ class TaskModel(NetworkModel):
         """Train, and return the `History`; see `keras.Model.fit`.
 
         Args:
-          x: texts, or a tuple of columns if the task has several; batches of
-            ids; or, without `y`, (texts, labels), a `tf.data.Dataset` of such
-            tuples, or a file, frame or data set with columns.
+          x: texts, or a tuple of columns if an example has several texts;
+            batches of ids; or, without `y`, (texts, labels), a
+            `tf.data.Dataset` of such tuples, or a file, frame or data set with
+            columns.
           y: labels.
           batch_size: number of examples per step, 32 by default.
           epochs: number of passes over the data.

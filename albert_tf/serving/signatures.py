@@ -82,7 +82,7 @@ def two_part_rows(
     b: tf.RaggedTensor,
     length: int | None,
 ) -> dict[str, tf.Tensor]:
-    """Return rows `[CLS] a [SEP] b [SEP]` [R, T].
+    """Return the model's inputs [R, T] for rows `[CLS] a [SEP] b [SEP]`.
 
     Args:
       tokenizer: the tokenizer, for the ids of special tokens.

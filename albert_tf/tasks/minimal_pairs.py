@@ -77,10 +77,11 @@ class Pair:
 
 
 def read_pairs(config: MinimalPairsConfig) -> list[Pair]:
-    """Return the pairs in the input files, which must not include the output.
+    """Return the pairs in the input files.
 
     Raises:
-      InputError: if a line is malformed; the message locates the line.
+      InputError: if a line is malformed (the message locates the line), or if
+        `output_file` is a folder or an input file.
     """
     pairs, output = [], config.output_file
     for path in files.glob(config.input_file, "`input_file`"):

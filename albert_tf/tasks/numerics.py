@@ -110,14 +110,15 @@ def candidates(
     number: int,
     longest: int,
 ) -> Spans:
-    """Return the spans in each row that may be answers.
+    """Return candidate spans; the start score of non-answers is `IMPOSSIBLE`.
 
     Args:
       head: a key of `SPANS`.
       outputs: the head's outputs for rows [R].
       begins: bool [R, T], whether an answer may begin at a token.
       inside: bool [R, T], whether an answer may end at a token.
-      number: the number of starts and of ends to try.
+      number: the number of starts and of ends to try; ignored for `beam`, whose
+        outputs already contain the candidates.
       longest: the maximum number of tokens in an answer.
     """
     xp = library(begins)

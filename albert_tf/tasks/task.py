@@ -193,7 +193,8 @@ class Task(abc.ABC):
     ) -> dict[str, int]:
         """Return the other length settings, reduced to fit `max_seq_length`.
 
-        Lengths in `given` do not change.
+        The caller ignores the returned values of lengths in `given`, so those
+        lengths do not change.
         """
         return {}
 

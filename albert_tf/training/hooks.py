@@ -86,7 +86,10 @@ def make_monitor(run: Run, peak_flops: float | None = None) -> Monitor:
 
 
 class Measure(Hook):
-    """A hook that measures speed and trust ratios; it must precede `Log`."""
+    """A hook that measures speed and, with LAMB, trust ratios.
+
+    It must precede `Log`.
+    """
 
     def __init__(self, monitor_of: Callable[[Run], Monitor]):
         self.monitor_of = monitor_of

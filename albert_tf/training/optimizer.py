@@ -6,10 +6,10 @@ norms and biases have neither weight decay nor a trust ratio.
 `keras.optimizers.Lamb` differs in all three points.
 
 Muon updates a matrix by its momentum, whose singular values are all set close
-to 1 (Jordan et al., https://kellerjordan.github.io/posts/muon). Weight decay is
-that of https://arxiv.org/abs/2502.16982; the root mean square of an update is
-twice as large as there. With this scale, a rate that suits AdamW suits both the
-matrices and the variables that AdamW updates.
+to 1 (Jordan et al., https://kellerjordan.github.io/posts/muon). Weight decay
+follows the paper https://arxiv.org/abs/2502.16982, but the root mean square of
+an update is twice as large as in that paper. With this scale, a rate that suits
+AdamW suits both the matrices and the variables that AdamW updates.
 """
 
 import contextlib

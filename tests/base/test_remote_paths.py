@@ -79,7 +79,10 @@ def test_a_remote_folder_is_made_on_the_disk(scheme, tmp_path):
 
 
 def test_a_remote_file_is_a_python_file(tmp_path):
-    """A remote file supports partial reads, line iteration and seeking."""
+    """A remote file opened for reading supports partial reads and seeking.
+
+    It can also be read by line. A file opened for writing is not seekable.
+    """
     path = tmp_path / "a.gz"
     lines = [f"line {i}\n".encode() for i in range(5000)]
     with files.opened(f"file://{path}", "wb") as file:

@@ -147,7 +147,7 @@ MORE = ("a▁b", "▁▁", "▁ab")
     ],
 )
 def test_the_prefix_of_texts(settings, prefix):
-    """`Metaspace` sets whether ▁ precedes a text; by default, ▁ does."""
+    """`Metaspace` decides if a text is prefixed with ▁; by default, it is."""
     reader, rules = split_by({"type": "Metaspace", **settings})
     assert reader.proto.normalizer_spec.add_dummy_prefix is prefix
     assert rules == reader.hub.differences == []

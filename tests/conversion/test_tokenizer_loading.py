@@ -26,7 +26,7 @@ def without_weights(folder: Path) -> None:
 def test_every_folder_of_a_model_has_its_tokenizer(
     kind, layout, request, tmp_path
 ):
-    """The tokenizer is the model's, with or without the weights beside it."""
+    """A folder's tokenizer equals the model's, even if weights are missing."""
     source, folder = request.getfixturevalue(kind), tmp_path / layout
     own = tokenizers.load_tokenizer(source)
     assert albert_tf.load_tokenizer(source).fingerprint() == own.fingerprint()

@@ -141,10 +141,10 @@ def test_a_table_for_two_builds_at_once(corpus, table, tmp_path, monkeypatch):
 
 
 def test_rows_without_a_text(corpus, tmp_path):
-    """The error for a row without text names its file or argument, and the row.
+    """The error for a row without text names the row and the file or argument.
 
     A wrong column and an empty table are errors, too. In the output folder,
-    only files of the tokenizer may remain.
+    only the tokenizer's files may remain.
     """
     from pyarrow.parquet import write_table
 

@@ -361,7 +361,7 @@ def test_long_line(tmp_path, text_of, before):
 
 
 def test_blocks_have_a_megabyte(tmp_path):
-    """Blocks of short documents have at least 1 MiB, except for the last."""
+    """Blocks of short documents are at least 1 MiB long, except the last."""
     path = write(tmp_path / "x.txt", "a b c\n\n" * 700_000)
     blocks = list(text_blocks.blocks(path, SEED, ReadingConfig()))
     *sizes, last = (len(block.data) for block in blocks)

@@ -1,4 +1,4 @@
-"""Cosines and searches agree with scikit-learn."""
+"""Cosines equal those of scikit-learn; searches accept one or more vectors."""
 
 import numpy as np
 import pytest

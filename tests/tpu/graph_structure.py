@@ -40,7 +40,8 @@ class Frame:
       library: {name: function} of the functions that it calls.
       arguments: {name: function that returns its token}; all other arguments
         are numbered in the order of traversal.
-      above: the calling frame, whose list is extended; None starts a new list.
+      above: the calling frame, to whose `lines` this frame adds its own; None
+        starts a new list.
       depth: the number of enclosing loops.
     """
 

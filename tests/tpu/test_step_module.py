@@ -66,7 +66,7 @@ def test_arguments_and_outputs_are_named_as_the_module_orders_them(
 def test_a_file_has_both_programs_and_the_first_state(
     step, module, tmp_path, monkeypatch
 ):
-    """A step file has a training and an evaluation program and a checkpoint.
+    """A step file contains training and evaluation programs and a checkpoint.
 
     The file also describes the arguments, the settings and the cost.
     """

@@ -1,4 +1,4 @@
-"""Texts and task files in a synthetic language; equal on every machine.
+"""Texts and task files in a synthetic language, identical on every machine.
 
 The words of a document share a topic, and each sentence begins with its number
 in the document, so 100 steps suffice to learn masked words and sentence order.
@@ -45,7 +45,7 @@ def write_text(folder: Path, documents: int = 200) -> Path:
 
 
 class Rows:
-    """A source of task examples whose answers depend on the topic of words.
+    """A source of task examples whose labels depend on their texts' topics.
 
     Args:
       seed: the seed of all draws.

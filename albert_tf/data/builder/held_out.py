@@ -166,10 +166,11 @@ def _border(tokens: np.ndarray, fraction: float) -> tuple[Border, int]:
 
 
 def hold_out(fraction: float, measured: ShardTotals) -> HeldOut:
-    """Choose whole documents with about `fraction` of all tokens to hold out.
+    """Choose whole documents to hold out, at most about `fraction` of tokens.
 
-    If there is no text, or `fraction` is 0, no document is held out, and
-    `HeldOut.wanted` is 0.
+    If these documents have too few tokens, `HeldOut.wanted` is the number of
+    tokens that `divide` must add. If there is no text, or `fraction` is 0, no
+    document is held out, and `HeldOut.wanted` is 0.
     """
     border, wanted = _border(measured.tokens, fraction)
     ends = sorted(measured.ends.items())
