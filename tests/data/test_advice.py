@@ -68,6 +68,7 @@ def test_shares_are_rounded():
     made = {"records": 7, "real_tokens": 100, "slots": 300, "swapped": 3}
     made |= {"paired": 7, "truncated_tokens": 1, "dropped_chunks": 2}
     made |= {"random_documents": 1, "repeated_segments": 2}
+    made["dropped_tokens"] = 40
     found = summarize(
         Counter(tokens=3, unknown_tokens=1, letters=7, beyond_rule=3),
         {"train": Counter(made, tokens=2), "eval": Counter(tokens=1)},
@@ -76,6 +77,7 @@ def test_shares_are_rounded():
     )
     assert found["tokens_per_record"] == 14.29
     assert found["padding_share"] == 0.66667
+    assert found["dropped_token_share"] == 0.28571
     assert found["swapped_share"] == 0.42857
     assert found["random_document_share"] == 0.14286
     assert found["repeated_segment_share"] == 0.28571
@@ -192,6 +194,11 @@ def test_uneven_labels_are_told_from_chance(records, paired, even, uneven):
         (
             {"made": {"one_segment_chunks": 120, "dropped_chunks": 100}},
             "60% of the chunks contain one line, and 100 of 200 were dropped",
+        ),
+        (
+            {"made": {"dropped_chunks": 1, "dropped_tokens": 10_000}},
+            "2% of the chunks contain one line, and 1 of 101 were dropped "
+            "with 50% of the tokens",
         ),
         (
             {"made": {"one_segment_chunks": 60, "paired": 60, "swapped": 30}},

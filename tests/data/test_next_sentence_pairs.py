@@ -93,6 +93,9 @@ def test_pairs_are_used_once_and_in_random_order():
     before, lost = pairs.make_pairs(documents(rng, 50), NONE, CONFIG, rng)
     dropped = counts["dropped_chunks"] - lost["dropped_chunks"]
     assert dropped == len(before) - len(made) > 0
+    # Excerpts are shorter than the segments that they replace.
+    tokens = counts["dropped_tokens"] - lost["dropped_tokens"]
+    assert 0 < tokens <= before.tokens() - made.tokens()
 
 
 @pytest.mark.parametrize("most", [1, 3, 5])

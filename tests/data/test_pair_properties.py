@@ -102,6 +102,7 @@ def test_pairs(corpus, config):
         [np.arange(a, b) for a, b in zip(first, last, strict=True)] or [[]]
     )
     assert len(np.unique(used)) == len(used) == made.tokens()
+    assert len(used) + counts["dropped_tokens"] == len(docs.ids)
     if config.single_segment_policy == "keep":
         assert len(used) == len(docs.ids) and not counts["dropped_chunks"]
     else:

@@ -105,14 +105,16 @@ def make_pairs(
     strange = (rng.random(len(made)) < 0.5) & paired
     source = np.where(strange, other, np.arange(len(made)))
     kept = np.flatnonzero((other != np.arange(len(made))) | ~paired)
-    made = dataclasses.replace(
+    every = dataclasses.replace(
         made,
         b_start=made.b_start[source],
         b_end=made.b_end[source],
         swapped=strange,
-    ).take(kept)
+    )
+    made = every.take(kept)
     counts.update(
         dropped_chunks=len(other) - len(kept),
+        dropped_tokens=every.tokens() - made.tokens(),
         random_documents=int(np.sum(strange[kept])),
         repeated_segments=int(np.sum((again & ~strange)[kept])),
     )

@@ -260,4 +260,6 @@ def make_pairs(
         more = without_b(starts[whole], ends[whole], words, config.room)
         made = made.followed_by(more)
         return made.take(rng.permutation(len(made))), counts
-    return made, counts + Counter(dropped_chunks=int(whole.sum()))
+    lost = int(np.sum((ends - starts)[whole]))
+    counts.update(dropped_chunks=int(whole.sum()), dropped_tokens=lost)
+    return made, counts

@@ -65,6 +65,7 @@ def summarize_records(made: Counter, config: MaskingConfig) -> dict:
     """Return the statistics of a split's records."""
     ngrams = range(1, config.ngram + 1)
     chunks = made["records"] + made["dropped_chunks"]
+    dropped = made["dropped_tokens"]
     return {
         "records": made["records"],
         "tokens_per_record": _share(made["real_tokens"], made["records"], 2),
@@ -84,6 +85,7 @@ def summarize_records(made: Counter, config: MaskingConfig) -> dict:
             made["repeated_segments"], made["records"]
         ),
         "dropped_chunks": made["dropped_chunks"],
+        "dropped_token_share": _share(dropped, dropped + made["real_tokens"]),
         "masked_records": made["masked_records"],
         "masked_share_asked": config.masked_lm_prob,
         "masked_share": _share(made["masked"], made["masked_of"]),
@@ -163,6 +165,9 @@ def report(statistics: dict) -> str:
 # A larger share of one-segment chunks means that lines are too long.
 MANY_ONE_SEGMENT = 0.3
 
+# Warn if chunks without an order contained a larger share of the text.
+MUCH_DROPPED = 0.05
+
 # A larger share of unknown tokens means that the vocabulary does not fit.
 MANY_UNKNOWN = 0.01
 
@@ -232,12 +237,15 @@ def _labels(statistics: dict) -> Iterator[str]:
 
 
 def _text(statistics: dict) -> Iterator[str]:
-    if statistics["one_segment_share"] > MANY_ONE_SEGMENT:
+    # Records of earlier versions lack this share.
+    lost = statistics.get("dropped_token_share", 0.0)
+    many = statistics["one_segment_share"] > MANY_ONE_SEGMENT
+    if many or lost > MUCH_DROPPED:
         dropped = statistics["dropped_chunks"]
         fate = (
             f"{dropped:,} of {statistics['records'] + dropped:,} were dropped "
-            "because they contain one sentence (--single_segment_policy=keep "
-            "keeps them for masking)"
+            f"with {lost:.0%} of the tokens because they contain one sentence "
+            "(--single_segment_policy=keep keeps them for masking)"
             if dropped
             else f"{statistics['unpaired_share']:.0%} of the examples have no "
             "order"
