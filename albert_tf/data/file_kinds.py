@@ -246,6 +246,25 @@ def is_compressed(path: str) -> bool:
     return path.lower().endswith(PACKED_ENDINGS)
 
 
+# A line end of classic Mac files; CRCRLF is one line end.
+LONE_CR = re.compile(rb"\r(?!\r*\n)")
+
+
+class _ClassicMac(io.RawIOBase):
+    """A stream in which line feeds replace all carriage returns."""
+
+    def __init__(self, file: Any):
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        data = self._file.read1(len(buffer)).replace(b"\r", b"\n")
+        buffer[: len(data)] = data
+        return len(data)
+
+
 def _read_head(file: Any, path: str) -> tuple[bytes, Any, BadData | None]:
     """Return a file's first bytes, the rewound file, and the error for damage.
 
@@ -402,6 +421,9 @@ def opened(path: str) -> Iterator[Source]:
         if is_compressed(path) and not packed and not is_utf8(head, False):
             raise damaged(path, "its first bytes do not fit the format")
         _require_native(head, path)
+        if b"\r" in head and b"\n" not in head and is_utf8(head, False):
+            file = io.BufferedReader(_ClassicMac(file), BUFFER_BYTES)
+            head = head.replace(b"\r", b"\n")
         yield Source(file, _kind(head, path), head, damage)
 
 
@@ -410,7 +432,8 @@ def require_lines(kind: str, path: str) -> None:
     rule = (
         "JSON must have one object per line, but this is an array or an "
         "object that spans several lines; convert it: `jq -c '.[]' FILE > NEW` "
-        "(an array), `jq -c . FILE > NEW` (objects)."
+        "(an array), `jq -c . FILE > NEW` (objects), or `sed 's/,\\s*$//' FILE "
+        "> NEW` (one object per line, with commas between them)."
     )
     require(kind != JSON, rule, file=path)
 

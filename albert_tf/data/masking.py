@@ -199,7 +199,7 @@ def choose_spans(
 
 
 # Shares of the masked tokens that become [MASK], stay unchanged, or become
-# random words (BERT paper, Section 3.1).
+# random pieces (BERT paper, Section 3.1).
 RELEASED_SHARES = [0.8, 0.1, 0.1]
 
 # Whether records are masked when they are written or when they are read.
@@ -241,7 +241,7 @@ class MaskingConfig:
     mask_same_random: tuple = setting(
         ("0.8", "0.1", "0.1"),
         "Shares of the predicted tokens that become [MASK], stay unchanged, "
-        "and become random words; 0.9,0,0.1 leaves none unchanged.",
+        "and become random pieces; 0.9,0,0.1 leaves none unchanged.",
     )
     do_permutation: bool = setting(
         False,
@@ -306,7 +306,7 @@ class Words:
     """The ids that masking needs from a vocabulary."""
 
     mask_id: int
-    replacements: np.ndarray  # ids from which random words are drawn
+    replacements: np.ndarray  # ids from which random pieces are drawn
 
     @classmethod
     def of(cls, tokenizer, released: bool = False) -> "Words":

@@ -20,7 +20,7 @@ def folder(tmp_path_factory):
 
 # Words that could be mistaken for the mark of a file's kind.
 HEADS = ["PAR1", "ARROW1", "LZIP", "ustar", "{", '{"a": 1}', '[{"', "BZh9", "#"]
-LINE = texts(*HEADS, without="\n").map(str.strip).filter(bool)
+LINE = texts(*HEADS, without="\r\n").map(str.strip).filter(bool)
 DOCUMENTS = st.lists(st.lists(LINE, min_size=1, max_size=4), max_size=4)
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import gzip
 import hashlib
+import itertools
 import json
 from collections import Counter
 
@@ -11,6 +12,7 @@ import pytest
 from albert_tf.base.errors import InputError
 from albert_tf.data.builder import text_blocks, text_formats
 from albert_tf.data.builder.text_formats import FORMATS, Block, ReadingConfig
+from albert_tf.data.file_kinds import Source
 
 SEED = 5
 
@@ -63,6 +65,58 @@ def test_blocks_change_nothing(tmp_path, monkeypatch, block_bytes, blank):
     if block_bytes == 64:
         assert max(b.piece for b in blocks) > 3
         assert [b.offset for b in blocks][1] == len(blocks[0].data)
+
+
+@pytest.mark.parametrize(
+    "ends", [["\r"], ["\r\n"], ["\r\r\n"], ["\r\n", "\n", "\r"]]
+)
+@pytest.mark.parametrize("block_bytes", [7, 16, 64, 1 << 20])
+def test_line_ends_change_nothing(tmp_path, monkeypatch, block_bytes, ends):
+    """Documents do not depend on how lines end, even if ends are mixed.
+
+    In JSON and tables, line ends inside a text separate its lines.
+    """
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
+    lines = "a b|c||d e f|g||h".split("|")
+    found = [["a b", "c"], ["d e f", "g"], ["h"]]
+    kinds = itertools.cycle(ends)
+    text = "".join(f"{line}{next(kinds)}" for line in lines)
+    assert read(write(tmp_path / "x.txt", text))[0] == found
+    documents = [ends[0].join(lines) for lines in found]
+    rows = [json.dumps({"text": text}) for text in documents]
+    text = "".join(f"{row}{next(kinds)}" for row in rows)
+    assert read(write(tmp_path / "x.jsonl", text))[0] == found
+    if ends != ["\r"]:  # which also ends lines outside of quotes
+        table = "text" + "".join(f'\n"{text}"' for text in documents)
+        path = write(tmp_path / "x.csv", table)
+        assert read(path)[0] == found
+        assert read(path, input_format="lines")[0] == [sum(found, [])]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("block_bytes", [150, 300, 1 << 20])
+def test_articles_of_wikiextractor(tmp_path, monkeypatch, block_bytes, end):
+    """Each <doc> is a document; blank lines and the tags are left out."""
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
+    documents = [
+        [f"Title {d}", *(f"line {i} of {d}" for i in range(n))]
+        for d, n in enumerate([1, 3, 60, 1, 1, 15, 2])
+    ]
+    documents[1][2] = 'a line about <doc id="1" url="x"> and </doc>'
+    lines = []
+    for number, document in enumerate(documents):
+        url = f"https://en.wikipedia.org/wiki?curid={number}"
+        lines.append(f'<doc id="{number}" url="{url}" title="A &amp; B">')
+        for line in document:
+            lines += [line, ""]
+        lines += ["</doc>", ""] if number % 2 else ["</doc>"]
+    text = end.join(["", *lines, ""])
+    path = write(tmp_path / "wiki_00", text)
+    assert read(path)[0] == documents
+    assert len(read(path, input_format="lines")[0]) > len(documents)
+    rows = write(tmp_path / "x.jsonl", '{"text": "a"}\n')
+    with pytest.raises(InputError, match="`input_format` must be jsonl"):
+        read(rows, input_format="wikiextractor")
 
 
 @pytest.mark.parametrize("block_bytes", [16, 1 << 20])
@@ -181,9 +235,10 @@ def test_layouts(kind, choice, layout):
 
     For a file of JSON lines, the layout `files` is an error.
     """
-    assert text_formats.layout_of(kind, choice, "x") == layout
+    source = Source(None, kind, b"<doc> is not an article")
+    assert text_formats.layout_of(source, choice, "x") == layout
     with pytest.raises(InputError, match="must be jsonl for files.*with x"):
-        text_formats.layout_of("jsonl", "files", "x")
+        text_formats.layout_of(Source(None, "jsonl", b""), "files", "x")
 
 
 def test_document_that_ends_with_a_block():

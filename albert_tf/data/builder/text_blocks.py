@@ -24,6 +24,7 @@ from albert_tf.data.builder.text_formats import (
     json_record,
     layout_of,
     merge,
+    with_line_feeds,
 )
 from albert_tf.data.file_kinds import JSONL, TEXT, BadData, Refused, Source
 from albert_tf.data.table_sources import (
@@ -85,15 +86,26 @@ def _chunks(file: BinaryIO) -> Iterator[bytes]:
             return
 
 
+def _line_feeds(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield chunks in which lone carriage returns are line feeds."""
+    rest = b""
+    for chunk in chunks:
+        data = rest + chunk
+        end = len(data.rstrip(b"\r"))
+        rest = data[end:]  # the next chunk may begin with a line feed
+        yield file_kinds.LONE_CR.sub(b"\n", data[:end])
+    yield b"\n" * len(rest)
+
+
 def _pieces(file: BinaryIO, longest: int) -> Iterator[bytes]:
     """Yield runs of whole lines.
 
-    A run ends at the last line feed in at least `BLOCK_BYTES` of text. It ends
+    A run ends at the last line end in at least `BLOCK_BYTES` of text. It ends
     inside a line only if the line is longer than `longest` bytes.
     """
     rest = b""
     try:
-        for data in _chunks(file):
+        for data in _line_feeds(_chunks(file)):
             rest += data
             if len(rest) < BLOCK_BYTES:
                 continue
@@ -118,7 +130,7 @@ def _row_pieces(
     try:
         for place, text in texts:
             if layout == "lines":
-                line = encoded(f"{text.strip()}\n")
+                line = encoded(f"{with_line_feeds(text.strip())}\n")
             else:
                 line = json_record(field, text)
             if len(line) > RECORD_BYTES:
@@ -175,7 +187,7 @@ def _opened(
             source = stack.enter_context(file_kinds.opened(path))
             if source.damage and reading.on_bad_text != "skip":
                 raise source.damage
-            layout = layout_of(source.kind, reading.input_format, path)
+            layout = layout_of(source, reading.input_format, path)
             pieces = _pieces_of(source, path, layout, reading.text_field, bad)
         except BadData as error:
             bad(error, name="bad_files")

@@ -11,12 +11,14 @@ from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.base.packages import need
 from albert_tf.base.settings import READING, Validated, setting
+from albert_tf.data import file_kinds
 from albert_tf.data.builder.boundaries import RULES
 from albert_tf.data.file_kinds import (
     JSONL,
     TEXT,
     BadData,
     Refused,
+    Source,
     require_lines,
 )
 from albert_tf.data.table_sources import as_sources
@@ -167,6 +169,20 @@ def _after_blank_line(buffer: bytes) -> int:
     return 0
 
 
+LONE_CR = re.compile(file_kinds.LONE_CR.pattern.decode())
+
+
+def _after_article(buffer: bytes) -> int:
+    """Return the end of a buffer's last article, or 0 if there is none."""
+    end = buffer.rfind(b"\n</doc>")
+    return buffer.find(b"\n", end + 1) + 1 if end >= 0 else 0
+
+
+def with_line_feeds(text: str) -> str:
+    """Return a text in which lone carriage returns are line feeds."""
+    return LONE_CR.sub("\n", text)
+
+
 def _strip(lines: Lines) -> list[str]:
     return [line.strip() for line in lines if line and line.strip()]
 
@@ -186,6 +202,19 @@ def _parse_file(
     block: Block, lines: Lines, field: str, bad: BadItems
 ) -> list[list[str]]:
     return [_strip(lines)]
+
+
+def _parse_articles(
+    block: Block, lines: Lines, field: str, bad: BadItems
+) -> list[list[str]]:
+    documents: list[list[str]] = [[]]
+    for text in _strip(lines):
+        if text == "</doc>":
+            documents.append([])
+        elif not ARTICLE.match(text):
+            documents[-1].append(text)
+    continued = block.document is not None
+    return [d for i, d in enumerate(documents) if d or (continued and not i)]
 
 
 def _received(record: object, field: str) -> str:
@@ -239,9 +268,12 @@ def _parse_jsonl(
             except BadData as error:
                 bad(error)
                 continue
-            documents.append(_strip(text.split("\n")))
+            documents.append(_strip(with_line_feeds(text).split("\n")))
     return [document for document in documents if document]
 
+
+# The first line of an article in the plain-text output of WikiExtractor.
+ARTICLE = re.compile('<doc id="[^"]*" .*>')
 
 FORMATS = {
     "lines": Format(_after_blank_line, _parse_lines),
@@ -249,12 +281,13 @@ FORMATS = {
     "jsonl": Format(
         lambda buffer: buffer.rfind(b"\n") + 1, _parse_jsonl, RECORD_BYTES
     ),
+    "wikiextractor": Format(_after_article, _parse_articles),
 }
 
 
 CORPUS = setting(
     None,
-    "Text, JSON lines, CSV, TSV or Parquet files, compressed or not, or "
+    "Text, JSON lines, CSV or TSV files, compressed or not, Parquet files, or "
     "folders written by `save_to_disk` of `datasets`: a comma-separated list "
     "of globs; - reads standard input.",
     required=True,
@@ -271,10 +304,10 @@ class TextFilesConfig(Validated):
     input_format: str | None = setting(
         None,
         "Layout of documents in a file: lines (blank lines, or empty rows of a "
-        "table, separate documents), files (one document per file) or jsonl "
-        "(one JSON object per line).",
-        means="lines for text; each table row and each JSON object is a "
-        "document",
+        "table, separate documents), files (one document per file), jsonl (one "
+        "JSON object per line) or wikiextractor (one document per <doc>).",
+        means="lines for text, or wikiextractor if the text begins with <doc>; "
+        "each table row and each JSON object is a document",
         choices=FORMATS,
     )
     text_field: str = setting(
@@ -288,19 +321,21 @@ class TextFilesConfig(Validated):
     )
 
 
-def layout_of(kind: str, input_format: str | None, path: str) -> str:
+def layout_of(source: Source, input_format: str | None, path: str) -> str:
     """Return the key in `FORMATS` for a file's layout.
 
     Args:
-      kind: the kind of the file; see `file_kinds`.
+      source: the open file.
       input_format: the setting.
       path: the file, for error messages.
     """
-    require_lines(kind, path)
-    if kind == TEXT:
-        return input_format or "lines"
+    require_lines(source.kind, path)
+    if source.kind == TEXT:
+        start = source.head.decode("utf-8", "replace").lstrip("\ufeff \r\n")
+        usual = "wikiextractor" if ARTICLE.match(start) else "lines"
+        return input_format or usual
     require(
-        kind != JSONL or input_format != "files",
+        source.kind != JSONL or input_format in (None, "jsonl", "lines"),
         "`input_format` must be jsonl for files of JSON lines.",
         input_format=f"{input_format} with {path}",
     )
