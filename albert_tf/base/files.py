@@ -407,9 +407,12 @@ def flag_in(values: dict, name: str, where: str) -> bool | None:
 def split_paths(paths: str) -> list[str]:
     """Return the entries of a comma-separated list of paths or patterns.
 
-    A string that is the path of an existing file or folder is not split.
+    A string that is the path of an existing file or folder, or a pattern in a
+    folder with a comma in its name, is not split.
     """
-    entries = [paths] if exists(paths) else paths.split(",")
+    folder = posixpath.dirname(re.split(r"[*?[]", paths, maxsplit=1)[0])
+    whole = exists(paths) or ("," in folder and is_folder(folder))
+    entries = [paths] if whole else paths.split(",")
     return [entry.strip() for entry in entries if entry.strip()]
 
 

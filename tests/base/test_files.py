@@ -283,6 +283,21 @@ def test_what_exists_by_its_name_is_no_pattern(folder, name):
         assert both == sorted([path, f"{folder}/b.txt"])
 
 
+def test_a_folder_with_a_comma_may_contain_matches(folder):
+    """A pattern in an existing folder with a comma is not split.
+
+    Other commas divide a list, even if a folder has one.
+    """
+    inner = folder / "x, y" / "z"
+    inner.mkdir(parents=True)
+    (inner / "c.txt").touch()
+    for pattern in ("x, y/z/*", "x, y/*/c.txt", "x, y/z/?.txt"):
+        found = files.glob(f"{folder}/{pattern}", "`input_file`")
+        assert found == [f"{inner}/c.txt"]
+    both = files.glob(f"{folder}/b*, {folder}/a.txt", "`input_file`")
+    assert both == [f"{folder}/a.txt", f"{folder}/b.txt"]
+
+
 @pytest.mark.parametrize("name", ["a.txt", "new.txt"])
 def test_a_file_is_written_whole_or_not_at_all(folder, name):
     """A failed write leaves the old file unchanged and adds no other file."""

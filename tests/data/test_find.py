@@ -1,7 +1,7 @@
 """Records of the released code, which have no `metadata.json`, are read."""
 
 import pytest
-from tiny_records import SLOTS, TOKENS, example, write
+from tiny_records import SLOTS, TOKENS, example, write, write_records
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.records import checks, input_pipeline, metadata
@@ -93,6 +93,17 @@ def test_files_of_several_lengths(folder):
     message = f"same lengths, .* {TOKENS} tokens and {SLOTS} pred.*part-3"
     with pytest.raises(InputError, match=message):
         metadata.read_metadata(str(folder))
+
+
+@pytest.mark.parametrize("end", ["", "/", "/*", "/train-*"])
+def test_several_folders_need_shares(tmp_path, end):
+    """The error for a list of built folders explains how to use several."""
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        write_records(tmp_path / name)
+    paths = ",".join(f"{tmp_path}/{name}{end}" for name in "ab")
+    with pytest.raises(InputError, match="FOLDER:SHARE,FOLDER, such as a:0.5"):
+        metadata.read_metadata(paths)
 
 
 def test_nothing_there(tmp_path):
