@@ -262,6 +262,32 @@ def locked(folder: str, name: str) -> Iterator[None]:
         os.close(number)
 
 
+def unmoved(folder: str, name: str) -> Callable[[], None]:
+    """Return a function that fails if a local folder is no longer at its path.
+
+    Programs that create missing folders would continue in a new, incomplete
+    folder. The function never fails if the folder is remote or missing now.
+
+    Args:
+      folder: the folder.
+      name: the setting that names the folder, for the error message.
+    """
+
+    def identity() -> tuple[int, int] | None:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            status = os.stat(folder)
+            return status.st_dev, status.st_ino
+
+    first = identity()
+
+    def check() -> None:
+        rule = f"`{name}` was moved, replaced or removed while a run was "
+        rule += "writing to it; to resume, move it back and repeat the command."
+        require(first in (None, identity()), rule, **{name: folder})
+
+    return check
+
+
 def read_bytes(path: str) -> bytes:
     """Return the content of a file as bytes."""
     with opened(path, "rb") as file:

@@ -240,6 +240,7 @@ class Run:
         self.position = next(known, new)
         self.history = History(self.folder, self.step)
         self.progress = Progress(self.last, self.step)
+        self.check_folder = files.unmoved(self.folder, "output_dir")
         self.bad_steps = 0  # consecutive, up to the last step
         if self.last_good:
             self.progress.message(self._resumed(kept))
@@ -369,6 +370,7 @@ class Run:
                 stop = next_stop(self.step, self.last, list(every.values()))
                 steps = min(pace.steps(), stop - self.step)
                 values = self.window(batches, steps)
+                self.check_folder()
                 pace.measure(steps, self.seconds)
                 self.history.add(self.step, TRAIN, {"steps": steps} | values)
                 self.progress.advance(

@@ -298,11 +298,18 @@ def check_claim(model_dir: str, config: AlbertConfig) -> None:
     """
     path, flags = (files.join(model_dir, n) for n in (CONFIG_FILE, FLAG_FILE))
     described = files.exists(path)
-    if has_weights(model_dir) or described and not files.exists(flags):
+    weights = has_weights(model_dir)
+    require(
+        described or not weights,
+        f"`output_dir` has checkpoints without {CONFIG_FILE}: copy this file "
+        "and the tokenizer's files back, or choose another folder.",
+        output_dir=model_dir,
+    )
+    if weights or described and not files.exists(flags):
         require(
-            described and AlbertConfig.from_json_file(path) == config,
+            AlbertConfig.from_json_file(path) == config,
             "`output_dir` contains another model's checkpoints (its "
-            f"{CONFIG_FILE} differs or is missing); choose another folder.",
+            f"{CONFIG_FILE} differs); choose another folder.",
             output_dir=model_dir,
         )
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
+from albert_tf.base import files
 from albert_tf.base.console import Progress
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.interrupts import in_main_thread, seen_at_once
@@ -74,6 +75,7 @@ class Run:
       stopped_by: the reason why the run stops early, or ""; see `stop`.
       seconds: duration of the last "evaluation" and "checkpoint".
       compiled: the shapes for which this process has compiled a step.
+      check_folder: a function that fails if `output_dir` was moved.
     """
 
     def __init__(
@@ -105,6 +107,7 @@ class Run:
         self.ended_early, self.stopped_by = False, ""
         self.seconds: dict[str, float] = {}
         self.compiled: set[tuple] = set()
+        self.check_folder = files.unmoved(output_dir, "output_dir")
 
     def _require_same_step(self) -> None:
         """Raise an error unless all workers resume from the same step."""
@@ -447,6 +450,8 @@ def train(run: Run, batches: Callable, hooks: Sequence[Hook]) -> None:
             hook.begin(run)
         cadences = [hook.every for hook in hooks if hook.every]
         for window in run.windows(batches, cadences):
+            if run.chief:
+                run.check_folder()  # hooks would create a new folder
             for hook in hooks:
                 if run.due(hook.every):
                     hook.after(run, window)

@@ -222,6 +222,30 @@ def test_a_disk_without_locks_is_used_without_one(folder, monkeypatch):
         assert (folder / "new").is_dir()
 
 
+def test_a_moved_folder_is_noticed(tmp_path):
+    """A folder that was moved, replaced or removed is an error.
+
+    The error ends when the folder is back. A remote folder, or a folder that
+    was missing at first, is never an error.
+    """
+    folder, moved = tmp_path / "model", tmp_path / "moved"
+    missing = files.unmoved(str(folder), "output_dir")
+    folder.mkdir()
+    check = files.unmoved(str(folder), "output_dir")
+    check()
+    folder.rename(moved)
+    moved_back = rf"move it back.*Received: output_dir={folder}$"
+    with pytest.raises(InputError, match=moved_back):
+        check()
+    folder.mkdir()  # for instance, by another run
+    with pytest.raises(InputError, match=moved_back):
+        check()
+    folder.rmdir()
+    moved.rename(folder)
+    for each in check, missing, files.unmoved("gs://a/b", "output_dir"):
+        each()
+
+
 def test_a_file_may_be_written_to_the_working_folder(folder, monkeypatch):
     """A file whose path names no folder is written to the working folder."""
     monkeypatch.chdir(folder)

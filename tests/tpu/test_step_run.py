@@ -287,6 +287,20 @@ def test_a_signal_saves_and_stops(make, programs, tmp_path, capsys, number):
     assert said in capsys.readouterr().out
 
 
+def test_a_moved_folder_ends_a_run(make, programs, tmp_path):
+    """A run whose folder is moved fails and does not create a new folder."""
+    folder, moved = tmp_path / "model", tmp_path / "moved"
+
+    def move(*made):
+        folder.rename(moved)
+        return made
+
+    programs.faults[2] = move
+    with pytest.raises(InputError, match=f"move it back.*={folder}$"):
+        run_step(**make())
+    assert not folder.exists() and state_of(moved)["w"] == [2, 2]
+
+
 FAULTS = {
     "report": lambda report, norm: (report * np.float32("inf"), norm),
     "norm": lambda report, norm: (report, np.float32("nan")),

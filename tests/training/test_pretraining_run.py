@@ -20,7 +20,7 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training import checkpoint_files, checkpoints
 from albert_tf.training.optimizer import OptimizerConfig
-from albert_tf.training.pretraining import informed_start
+from albert_tf.training.pretraining import informed_start, pretrain
 from albert_tf.training.pretraining.pretraining_settings import (
     COMPAT,
     PretrainingConfig,
@@ -310,6 +310,31 @@ def test_records_that_do_not_fit_are_refused(
     output = tmp_path / "model"
     with pytest.raises(InputError, match=named):
         run(data_dir, path, output)
+    assert not output.exists()
+
+
+def test_checkpoints_without_a_config_are_refused(data_dir, trained, tmp_path):
+    """The error for checkpoints without a config says to copy it back."""
+    output = shutil.copytree(trained[1], tmp_path / "model")
+    (output / "albert_config.json").unlink()
+    with pytest.raises(InputError, match=f"copy this file .*={output}$"):
+        run(data_dir, trained[0], output)
+
+
+@pytest.mark.parametrize("name", ["make_run", "train_and_evaluate"])
+def test_a_moved_folder_stays_away(data_dir, config, tmp_path, name):
+    """A run whose folder is moved before or during training writes no files."""
+    output, moved = tmp_path / "model", tmp_path / "moved"
+    make = getattr(pretrain, name)
+
+    def move(*args):
+        output.rename(moved)
+        return make(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pretrain, name, move)
+        with pytest.raises(InputError, match="was moved"):
+            run(data_dir, config[0], output, hooks=[Look(id)])
     assert not output.exists()
 
 

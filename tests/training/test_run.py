@@ -90,6 +90,27 @@ def test_a_folder_is_claimed_by_one_run(tmp_path):
         assert claims == ["first", "later"]
 
 
+def test_a_moved_folder_ends_a_run(tmp_path):
+    """A run whose folder is moved fails and does not create a new folder.
+
+    Once the folder is back, the run resumes.
+    """
+    folder, moved = tmp_path / "model", tmp_path / "moved"
+    folder.mkdir()
+
+    class Move(Hook):
+        def after(self, run, window):
+            if run.step == 11:  # no write is due
+                folder.rename(moved)
+
+    saves = {"save_checkpoints_steps": 10, "steps_per_loop": 1}
+    with pytest.raises(InputError, match="move it back.*model/ckpt-10$"):
+        go(make_run(folder, **saves), Move())
+    assert not folder.exists()
+    moved.rename(folder)
+    assert make_run(folder, **saves).step == 10
+
+
 def handlers():
     return [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
 

@@ -5,7 +5,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Sequence, Set
 
-from albert_tf.base import program, settings
+from albert_tf.base import files, program, settings
 from albert_tf.base.settings import RunFact
 from albert_tf.data.records import input_pipeline
 from albert_tf.data.records.metadata import BY_FREQUENCY
@@ -219,12 +219,15 @@ def pretrain(
         setup = budget.choose_start(setup)
     setup = connect_devices(setup, workers)
     with locked_output(setup):
+        check_folder = files.unmoved(pretraining.output_dir, "output_dir")
         setup = budget.choose_settings(setup)
         run = make_run(setup, budget.clock)
         if setup.writes:  # only after all checks of the folder
+            check_folder()
             write_flags(setup)
         metrics = train_and_evaluate(setup, run, budget, hooks)
         if setup.writes:
+            check_folder()
             write_flags(budget.closed(setup, run))
             write_card(run.output_dir, run.output_dir)
     for name, value in metrics.items():
