@@ -27,6 +27,10 @@ SILENCE_SECONDS = 60
 # missing workers are first reported, and the interval between later reports.
 ATTEMPT_SECONDS = 2.0
 FIRST_REPORT_SECONDS, REPORT_SECONDS = 3.0, 30.0
+LAYOUT = (
+    '{"cluster": {"worker": ["HOST:PORT", ...]}, '
+    '"task": {"type": "worker", "index": 0}}'
+)
 COORDINATION = "/tensorflow.CoordinationService/"  # in error messages
 
 
@@ -41,6 +45,7 @@ def read_cluster() -> dict[str, list[str]]:
         ports = [re.fullmatch(r".+:(\d+)", address)[1] for address in addresses]
         legal = not jobs or (
             jobs.keys() <= {"chief", "worker"}
+            and len(set(addresses)) == len(addresses)
             and all(0 < int(port) < 1 << 16 for port in ports)
             and 0 <= resolver.task_id < len(jobs[resolver.task_type])
         )
@@ -48,9 +53,8 @@ def read_cluster() -> dict[str, list[str]]:
         legal = False
     require(
         legal,
-        '`TF_CONFIG` must look like {"cluster": {"worker": ["HOST:PORT", '
-        '...]}, "task": {"type": "worker", "index": 0}}, with an optional '
-        "`chief`, and its task must be in the cluster.",
+        f"`TF_CONFIG` must look like {LAYOUT}, with an optional `chief`. Its "
+        "addresses must differ, and its task must be in the cluster.",
         TF_CONFIG=os.environ.get("TF_CONFIG"),
     )
     return jobs
@@ -196,9 +200,14 @@ def multi_worker_strategy() -> tf.distribute.Strategy:
     Its default of 10 s would be too short while a machine is being migrated.
     """
     jobs = read_cluster()
+    require(
+        jobs,
+        "`TF_CONFIG` must be set with distribution_strategy=multi_worker, for "
+        f"example to {LAYOUT}.",
+        TF_CONFIG=os.environ.get("TF_CONFIG"),
+    )
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    if jobs:
-        meet(jobs, resolver.task_type, resolver.task_id)
+    meet(jobs, resolver.task_type, resolver.task_id)
     context = eager_context.context()
     context.configure_coordination_service = functools.partial(
         context.configure_coordination_service,

@@ -38,6 +38,8 @@ TASK = {"type": "worker", "index": 0}
         {"cluster": {"worker": ["localhost"]}, "task": TASK},
         {"cluster": {"worker": ["localhost:65536"]}, "task": TASK},
         {"cluster": {"worker": ["localhost:0"]}, "task": TASK},
+        {"cluster": {"worker": ["localhost:1"] * 2}, "task": TASK},
+        {"cluster": {**WORKERS, "chief": ["localhost:2"]}, "task": TASK},
     ],
     ids=str,
 )
@@ -68,13 +70,32 @@ def test_a_cluster_may_have_a_chief(monkeypatch):
     assert read_cluster() == {}
 
 
+@pytest.mark.parametrize("config", [None, "", "{}"])
+def test_workers_need_a_tf_config(config, monkeypatch):
+    """The error for `multi_worker` without workers names TF_CONFIG."""
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    if config is not None:
+        monkeypatch.setenv("TF_CONFIG", config)
+    workers.multi_worker_strategy.cache_clear()
+    devices = DistributionConfig(distribution_strategy="multi_worker")
+    with pytest.raises(InputError, match="`TF_CONFIG` must be set with"):
+        prepare_devices(devices)
+
+
+@pytest.fixture
+def one_worker(monkeypatch):
+    """Set TF_CONFIG to a cluster of one worker."""
+    cluster = {"cluster": {"worker": WORKERS["worker"][:1]}, "task": TASK}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
+
+
 def test_an_empty_tf_config_is_none(monkeypatch):
     """An empty TF_CONFIG has the same effect as a missing TF_CONFIG."""
     monkeypatch.setenv("TF_CONFIG", "")
     assert prepare_devices(DistributionConfig()) is None
 
 
-def test_a_second_run_has_the_strategy_of_the_first(monkeypatch):
+def test_a_second_run_has_the_strategy_of_the_first(monkeypatch, one_worker):
     """A second run reuses the strategy, because workers connect only once."""
     monkeypatch.setattr(
         tf.distribute, "MultiWorkerMirroredStrategy", lambda: object()
@@ -85,17 +106,17 @@ def test_a_second_run_has_the_strategy_of_the_first(monkeypatch):
     workers.multi_worker_strategy.cache_clear()
 
 
-def test_workers_must_meet_first(monkeypatch):
+def test_workers_must_meet_first(one_worker):
     """Workers cannot be connected after TensorFlow has started."""
     tf.constant(1)
-    cluster = {"cluster": {"worker": WORKERS["worker"][:1]}, "task": TASK}
-    monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
     workers.multi_worker_strategy.cache_clear()
     with pytest.raises(InputError, match="Workers must be connected before"):
         prepare_devices(DistributionConfig())
 
 
-def test_workers_that_cannot_be_connected_are_one_error(monkeypatch):
+def test_workers_that_cannot_be_connected_are_one_error(
+    monkeypatch, one_worker
+):
     """A failed connection's error has the first line of TensorFlow's error."""
 
     def fail():
