@@ -143,8 +143,9 @@ def ended_from_outside() -> Iterator[None]:
     """End this process on Ctrl-C, or if the block takes too long.
 
     TensorFlow holds Python's global interpreter lock while it connects workers,
-    and the first worker waits an hour for the others. TensorFlow also makes the
-    process ignore SIGTERM; the earlier handlers are restored after the block.
+    and the first worker waits an hour for the others. Its own handler ignores
+    SIGTERM, and no Python code can run to replace this handler. The earlier
+    handlers are restored after the block.
     """
     numbers = [signal.SIGINT, signal.SIGTERM] if in_main_thread() else []
     earlier = {number: signal.getsignal(number) for number in numbers}
@@ -186,7 +187,8 @@ def meet(jobs: Mapping[str, list[str]], job: str, index: int) -> None:
             wait_for_workers(workers)
         print(
             "All workers have started; TensorFlow connects them within "
-            f"{MEET_SECONDS} s, or this process ends",
+            f"{MEET_SECONDS} s, or this process ends. Until then, it ignores "
+            "SIGTERM; Ctrl-C ends it",
             file=sys.stderr,
             flush=True,
         )
