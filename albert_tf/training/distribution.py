@@ -73,6 +73,29 @@ class DistributionConfig:
             "on a TPU VM).",
             tpu_name=None,
         )
+        require(
+            not self.tpu_name or self._may_be("tpu"),
+            "`tpu_name` needs distribution_strategy=auto or tpu.",
+            tpu_name=self.tpu_name,
+            distribution_strategy=self.distribution_strategy,
+        )
+        for name in ("tpu_zone", "gcp_project"):
+            value = getattr(self, name)
+            rule = f"`{name}` needs `tpu_name`."
+            require(self.tpu_name or not value, rule, **{name: value})
+        require(
+            self.num_cpu_replicas == 1
+            or self._may_be("mirrored")
+            and not self.tpu_name,
+            "`num_cpu_replicas` needs distribution_strategy=auto or mirrored, "
+            "without `tpu_name`.",
+            num_cpu_replicas=self.num_cpu_replicas,
+            distribution_strategy=self.distribution_strategy,
+            tpu_name=self.tpu_name,
+        )
+
+    def _may_be(self, strategy: str) -> bool:
+        return self.distribution_strategy in ("auto", strategy)
 
 
 def tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
@@ -149,6 +172,26 @@ def make_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
     return STRATEGIES[strategy_name(config)](config)
 
 
+def check_cluster(config: DistributionConfig) -> None:
+    """Raise an error if the settings conflict with TF_CONFIG."""
+    strategy = strategy_name(config)
+    require(
+        config.num_cpu_replicas == 1 or strategy != "multi_worker",
+        "`num_cpu_replicas` must be 1 with the workers of TF_CONFIG: each has "
+        "one CPU device.",
+        num_cpu_replicas=config.num_cpu_replicas,
+    )
+    if strategy in ("one_device", "mirrored"):
+        number = sum(map(len, read_cluster().values()))
+        require(
+            number <= 1,
+            "With several workers in TF_CONFIG, `distribution_strategy` must "
+            "be auto or multi_worker; otherwise, each would train alone.",
+            distribution_strategy=strategy,
+            workers=number,
+        )
+
+
 def prepare_devices(
     config: DistributionConfig,
 ) -> tf.distribute.Strategy | None:
@@ -158,6 +201,7 @@ def prepare_devices(
     and returns the strategy, which must exist before any tensor; otherwise, the
     result is None.
     """
+    check_cluster(config)
     cpu = tf.config.list_physical_devices("CPU")[0]
     made = tf.config.get_logical_device_configuration(cpu) or [None]
     number = config.num_cpu_replicas

@@ -62,6 +62,47 @@ def test_auto_takes_what_is_there(values, chosen):
     assert not reads_remotely(config)
 
 
+@pytest.mark.parametrize(
+    "values, named",
+    [
+        (
+            {"tpu_name": "local", "distribution_strategy": "mirrored"},
+            "tpu_name",
+        ),
+        ({"tpu_zone": "z"}, "tpu_zone"),
+        ({"gcp_project": "p", "distribution_strategy": "one_device"}, "gcp_pr"),
+        (
+            {"num_cpu_replicas": 2, "distribution_strategy": "one_device"},
+            "num_",
+        ),
+        ({"num_cpu_replicas": 2, "tpu_name": "local"}, "num_cpu_replicas"),
+    ],
+    ids=str,
+)
+def test_devices_that_would_be_ignored_are_refused(values, named):
+    """A setting for devices that the strategy does not use is an error."""
+    with pytest.raises(InputError, match=f"^`{named}.*` needs "):
+        DistributionConfig(**values)
+
+
+@pytest.mark.parametrize(
+    "values, said",
+    [
+        ({"num_cpu_replicas": 2}, "`num_cpu_replicas` must be 1"),
+        ({"distribution_strategy": "one_device"}, "train alone.*workers=2$"),
+        ({"distribution_strategy": "mirrored"}, "train alone.*workers=2$"),
+    ],
+    ids=str,
+)
+def test_workers_that_would_be_ignored_are_refused(values, said, monkeypatch):
+    """Settings that would ignore the workers of TF_CONFIG are errors."""
+    task = {"type": "worker", "index": 0}
+    config = json.dumps({"cluster": WORKERS, "task": task})
+    monkeypatch.setenv("TF_CONFIG", config)
+    with pytest.raises(InputError, match=said):
+        prepare_devices(DistributionConfig(**values))
+
+
 def list_gpus(monkeypatch, number, **details):
     """Make TensorFlow report a number of GPUs with the given details."""
     found = {"GPU": ["gpu"] * number, "CPU": ["cpu"]}
