@@ -200,6 +200,19 @@ def test_the_batch_and_its_pace_are_found_together(clock, monkeypatch):
     assert {most for _, most in probes} == {3.0}
 
 
+@pytest.mark.parametrize("seconds, warned", [(100.0, False), (25.0, True)])
+def test_a_budget_too_short_to_compile_is_a_warning(
+    clock, monkeypatch, capsys, seconds, warned
+):
+    """If compilations take most of the time, a warning states their time."""
+    probes_of(monkeypatch, lambda n, batch: 0.5, hours=seconds / 3600)
+    told = capsys.readouterr().out
+    assert ("Warning: the budget is too short" in told) == warned
+    assert (
+        "compiling the steps of 1 of 1 phases takes about 20 s" in told
+    ) == warned
+
+
 def test_the_pace_is_that_of_the_measured_batch(clock, monkeypatch):
     """The next choice uses the seconds per FLOP of the last probe."""
     paces = []

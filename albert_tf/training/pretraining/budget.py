@@ -157,6 +157,26 @@ def values_of(choices: Mapping[str, Choice]) -> dict[str, Any]:
     return {name: choice.value for name, choice in choices.items()}
 
 
+def warn_of_compilations(setup: Setup, compiling: float, left: float) -> None:
+    """Warn if compilations take most of a run's time.
+
+    Args:
+      setup: the run.
+      compiling: seconds to compile a step.
+      left: the seconds left.
+    """
+    phases = setup.phases()
+    number = len({phase.shape for phase in phases})
+    if number * compiling > left / 2:
+        print(
+            "Warning: the budget is too short: compiling the steps of "
+            f"{number} of {len(phases)} phases takes about "
+            f"{number * compiling:.0f} s, and {max(left, 0.0):.0f} s are left; "
+            "raise --budget_hours",
+            flush=True,
+        )
+
+
 def measured_choices(
     setup: Setup, fixed: Set[str], end: float
 ) -> tuple[dict[str, Choice], float]:
@@ -182,6 +202,7 @@ def measured_choices(
         seconds, compiling = measure(setup, most)
         pace = seconds / step_work(setup.phases()[0], setup.config)
         measured = setup.training.train_batch_size
+    warn_of_compilations(setup, compiling, end - time.monotonic())
     return choices, seconds
 
 
