@@ -82,6 +82,7 @@ class StepFile:
 
     def __init__(self, path: str):
         self.jax, self.path = jax_for_steps(), path
+        files.require_file(files.is_file(path), "`step_file`", path)
         try:
             with files.opened(path, "rb") as file:
                 archive = zipfile.ZipFile(file)
@@ -148,18 +149,22 @@ class StepFile:
 
         return self.jax.jit(evaluate)
 
-    def fitted(self, batch: Arrays) -> Arrays:
-        """Pad a batch to the step's number of predictions."""
-        slots = self.shapes["masked_lm_ids"][1]
-        room = slots - batch["masked_lm_ids"].shape[1]
+    def check_sizes(self, tokens: int, predictions: int) -> None:
+        """Raise an error unless examples of these sizes fit the step."""
+        wanted, slots = self.about["tokens"], self.shapes["masked_lm_ids"][1]
         require(
-            room >= 0 and batch["input_ids"].shape[1] == self.about["tokens"],
-            f"The records must have {self.about['tokens']} tokens and at most "
-            f"{slots} predictions per example, as the step requires.",
-            records=f"{batch['input_ids'].shape[1]} tokens, "
-            f"{slots - room} predictions",
+            tokens == wanted and predictions <= slots,
+            f"The records must have {wanted} tokens and at most {slots} "
+            "predictions per example, as the step requires.",
+            records=f"{tokens} tokens, {predictions} predictions",
             step_file=self.path,
         )
+
+    def fitted(self, batch: Arrays) -> Arrays:
+        """Pad a batch to the step's number of predictions."""
+        predictions = batch["masked_lm_ids"].shape[1]
+        self.check_sizes(batch["input_ids"].shape[1], predictions)
+        room = self.shapes["masked_lm_ids"][1] - predictions
         return {
             n: np.pad(x, [(0, 0), (0, room)]) if n.startswith("masked") else x
             for n, x in batch.items()
@@ -227,7 +232,12 @@ class Run:
         )
         self._check(found)
         values = found or step.bundle.read()
-        self.state = step.jax.device_put(values | step.constants())
+        # Arrays that are bound to a device, as the step's results are, share
+        # one compilation with them.
+        self.to_device = functools.partial(
+            step.jax.device_put, device=step.jax.devices()[0]
+        )
+        self.state = self.to_device(values | step.constants())
         self.step = int(values[ITERATIONS])
         self.last = self.settings["num_train_steps"]
         self.last = min(self.last, config.stop_step or self.last)
@@ -285,7 +295,8 @@ class Run:
 
         `gradient_norm` is the largest norm of the steps, not the mean.
         """
-        sums, start = self.file.nothing(), time.monotonic()
+        sums = self.to_device(self.file.nothing())
+        start = time.monotonic()
         for batch in itertools.islice(batches, steps):
             self.state, sums = self.file.advance(self.state, sums, batch)
         sums = {name: np.asarray(value) for name, value in sums.items()}
@@ -388,7 +399,7 @@ class Run:
 
 def records_of(config: RunStepConfig, step: StepFile) -> Metadata:
     """Return the metadata of the training records, after checking it."""
-    metadata = read_metadata(config.data_dir)
+    metadata = stored = read_metadata(config.data_dir)
     rule = "`data_dir` must contain records of --task=words."
     require(metadata.task == WORDS, rule, data_dir=config.data_dir)
     if config.masked_lm_prob:
@@ -396,6 +407,10 @@ def records_of(config: RunStepConfig, step: StepFile) -> Metadata:
         rule = "`masked_lm_prob` needs records of --masking=dynamic."
         require(kind == DYNAMIC, rule, data_dir=f"{config.data_dir}, {kind}")
         metadata = metadata.masked_at(config.masked_lm_prob)
+    # Held-out records keep the stored share.
+    for records in [metadata, stored] if stored.count(EVAL) else [metadata]:
+        sizes = records.max_seq_length, records.max_predictions_per_seq
+        step.check_sizes(*sizes)
     size, most = metadata.vocab_size, step.about["config"]["vocab_size"]
     rule = "`vocab_size` of the records must be at most the model's "
     require(size <= most, f"{rule}`vocab_size`, {most}.", vocab_size=size)
@@ -451,8 +466,11 @@ def run_step(config: RunStepConfig) -> RunResult:
     print(describe(step), flush=True)
     with files.locked(config.output_dir, "output_dir"), signals() as stopped:
         run = Run(config, step, metadata)
-        claim(config, step.about)
-        run.train(stopped)
+        if run.step < run.last:
+            claim(config, step.about)
+            run.train(stopped)
+        else:
+            print(f"Nothing left to train: {run.step} steps are complete")
     metrics = run.history.last(EVAL)
     for name, value in metrics.items():
         print(f"{name} = {value:.4f}")

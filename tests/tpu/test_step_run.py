@@ -87,6 +87,11 @@ class Programs:
         assert donate_argnums in ((), (0, 1))
         return function
 
+    def device_put(self, values, device):
+        """Return the values, which must be bound to the first device."""
+        assert device.device_kind == "a stand-in"
+        return values
+
     def deserialize(self, content):
         """Return the program with a given name."""
         return types.SimpleNamespace(call=getattr(self, content.decode()))
@@ -94,7 +99,8 @@ class Programs:
     def jax(self):
         """Return a module with the functions of JAX that a run uses."""
         jax = types.ModuleType("jax")
-        jax.numpy, jax.jit, jax.device_put = np, self.jit, lambda x: x
+        jax.numpy, jax.jit = np, self.jit
+        jax.device_put = self.device_put
         device = types.SimpleNamespace(device_kind="a stand-in")
         jax.devices = lambda: [device, None]
         jax.options = {}
@@ -431,7 +437,7 @@ def test_records_must_suit_the_step(tmp_path, records):
     )
     paths = {"step_file": "x", "output_dir": "x"}
     config = RunStepConfig(data_dir=str(folder), masked_lm_prob=0.3, **paths)
-    step = types.SimpleNamespace(about={"config": {"vocab_size": 50}})
+    step = mock.Mock(about={"config": {"vocab_size": 50}})
     assert records_of(config, step).max_predictions_per_seq == 19
     config = dataclasses.replace(config, masked_lm_prob=0.0)
     assert records_of(config, step).max_predictions_per_seq == 9
@@ -450,9 +456,37 @@ def test_records_must_suit_the_step(tmp_path, records):
         records_of(config, step)
 
 
+@pytest.mark.parametrize(
+    "sizes, tokens, said",
+    [([4, 1], 8, "at most 1 pred"), ([4, 3], 9, "must have 9 tokens")],
+)
+def test_records_are_checked_before_a_run_writes(
+    make, tmp_path, sizes, tokens, said
+):
+    """Records that do not fit the step are an error, and no file is written."""
+    arguments = ARGUMENTS | {"masked_lm_ids": sizes}
+    with pytest.raises(InputError, match=said):
+        run_step(**make(arguments=arguments, tokens=tokens))
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_complete_run_keeps_its_files(make, records, tmp_path, capsys):
+    """Repeating a complete run with other records changes no file."""
+    run_step(**make(), stop_step=2)
+    folder = tmp_path / "model"
+    before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    copy = shutil.copytree(records, tmp_path / "copy")
+    run_step(**make() | {"data_dir": str(copy)}, stop_step=2)
+    after = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    assert after == before
+    assert "Nothing left to train: 2 steps are" in capsys.readouterr().out
+
+
 def test_what_is_no_step_file_is_one_error(make, tmp_path):
     """The error names a step file that is not an archive or lacks a part."""
     path = tmp_path / "step.zip"
+    with pytest.raises(InputError, match=f"`step_file` must be .*{path}$"):
+        StepFile(str(path))
     path.write_text("no archive")
     with pytest.raises(InputError, match=f"must be a file .*{path}$"):
         StepFile(str(path))
