@@ -33,7 +33,12 @@ from albert_tf.data.records.metadata import is_described
 from albert_tf.data.table_sources import InMemoryTable, texts_of
 from albert_tf.text.normalization import AUTO, TextConfig, has_marks, normalize
 from albert_tf.text.tokenizers import SentencePieceTokenizer
-from albert_tf.text.vocabulary import WEIGHTS
+from albert_tf.text.vocabulary import (
+    OTHER_VOCABULARY,
+    VOCABULARIES,
+    WEIGHTS,
+    files_in,
+)
 
 # Ids 0 and 1 are `<pad>` and `<unk>`; these pieces follow. Source: the README
 # of google-research/albert.
@@ -54,11 +59,6 @@ MOST_SENTENCES = 10_000_000
 NUM_THREADS = 16
 
 VOCAB_LIST = "spiece.vocab"
-
-OTHER_TOKENIZER = (
-    "`output_dir` must not contain another tokenizer, which records or models "
-    "may use; choose another folder, or delete the tokenizer."
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -287,22 +287,22 @@ def make_vocabulary(config: TrainTokenizerConfig) -> Counter:
     rule = "`output_dir` must not be a file."
     require(not files.is_file(folder), rule, output_dir=folder)
     require(
-        not files.matches(WEIGHTS, folder) and not is_described(folder),
+        not files_in(folder, WEIGHTS) and not is_described(folder),
         "`output_dir` must not contain a model or records, which have their "
         "own tokenizer.",
         output_dir=folder,
     )
     known = SentencePieceTokenizer.stored_in(folder)
-    same_size = not known or known.vocab_size == config.vocab_size
-    require(same_size, OTHER_TOKENIZER, output_dir=folder)
+    found = files_in(folder, VOCABULARIES)
+    same_size = known.vocab_size == config.vocab_size if known else not found
+    received = f"{folder} with {', '.join(found)}"
+    require(same_size, OTHER_VOCABULARY, output_dir=received)
     with _read_again(config) as readable:
         config = choose_accents(readable)
         sentences = Sentences(config)
         model = train(config, sentences)
     warn_of_bad_items(sentences.counts, config.on_bad_text)
     tokenizer = SentencePieceTokenizer(model, config)
-    same = not known or known.fingerprint() == tokenizer.fingerprint()
-    require(same, OTHER_TOKENIZER, output_dir=folder)
     tokenizer.save(folder)
     path = files.join(folder, VOCAB_LIST)
     files.write_text(path, vocabulary_list(model))

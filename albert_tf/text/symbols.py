@@ -91,8 +91,9 @@ class SymbolTable(Vocabulary):
         values = dataclasses.asdict(self)
         words = list(values.pop("words"))
         files.make_folder(folder)
-        files.write_json(files.join(folder, SYMBOLS_FILE), values)
+        # Without `symbols.json`, an interrupted `save` can be repeated.
         files.write_json(files.join(folder, WORDS_FILE), words)
+        files.write_json(files.join(folder, SYMBOLS_FILE), values)
 
 
 def preset(name: str) -> SymbolTable:

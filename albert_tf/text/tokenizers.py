@@ -270,8 +270,9 @@ class Tokenizer(Vocabulary):
 
     @staticmethod
     def stored_in(folder: str) -> "Tokenizer | None":
-        """Return the tokenizer in a folder, or None if there is none."""
-        return tokenizer_in(folder)
+        """Return the tokenizer in a folder; other libraries' do not count."""
+        values = files.read_if_there(folder, TOKENIZER_FILE)
+        return load_tokenizer(folder) if values.get("type") else None
 
     def save(self, model_dir: str) -> None:
         """Write the tokenizer's files to a model directory."""

@@ -5,12 +5,30 @@ A vocabulary is a tokenizer (`tokenizers`) or a table of phoneme symbols
 """
 
 import abc
+import posixpath
 from collections.abc import Sequence
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
 
-WEIGHTS = "ckpt-*.index"  # a vocabulary next to such files must not change
+# Weights of other libraries, whose folders have their own vocabulary.
+FOREIGN_WEIGHTS = (
+    *("*.safetensors", "pytorch_model*.bin", "tf_model*.h5"),
+    *("flax_model*.msgpack", "step_*.t7"),
+)
+WEIGHTS = "ckpt-*.index", *FOREIGN_WEIGHTS
+VOCABULARIES = "spiece.model", "vocab.txt", "tokenizer.json", "symbols.json"
+OTHER_VOCABULARY = (
+    "`output_dir` must not contain another tokenizer, other symbols or another "
+    "model's weights; choose another folder, or delete these files if nothing "
+    "needs them."
+)
+
+
+def files_in(folder: str, patterns: Sequence[str]) -> list[str]:
+    """Return the names of the files in a folder that match any pattern."""
+    found = (files.matches(pattern, folder) for pattern in patterns)
+    return [posixpath.basename(path) for paths in found for path in paths]
 
 
 class Vocabulary(abc.ABC):
@@ -19,10 +37,14 @@ class Vocabulary(abc.ABC):
     Attributes:
       vocab_size: number of ids, V.
       words: the word for each label that a model predicts; often empty.
+      content: the bytes of a tokenizer's vocabulary file.
+      file_name: the name of this file, which `save` writes first.
     """
 
     vocab_size: int
     words: Sequence[str] = ()
+    content: bytes = b""
+    file_name: str = ""
 
     @abc.abstractmethod
     def fingerprint(self) -> str:
@@ -34,9 +56,15 @@ class Vocabulary(abc.ABC):
         """Return the vocabulary of this class in a folder; None if absent."""
 
     def check_claim(self, folder: str) -> None:
-        """Raise `InputError` if a folder's model has another vocabulary."""
-        known = files.matches(WEIGHTS, folder) and self.stored_in(folder)
-        same = not known or known.fingerprint() == self.fingerprint()
-        rule = "`output_dir` must not contain a model with another tokenizer "
-        rule += "or other symbols."
-        require(same, rule, output_dir=folder)
+        """Raise `InputError` if a folder has another vocabulary or model."""
+        known = self.stored_in(folder)
+        found = files_in(folder, (*VOCABULARIES, *FOREIGN_WEIGHTS))
+        if known:
+            same = known.fingerprint() == self.fingerprint()
+        elif found == [self.file_name]:  # of an interrupted `save`, or a copy
+            path = files.join(folder, self.file_name)
+            same = files.read_bytes(path) == self.content
+        else:
+            same = not found
+        received = f"{folder} with {', '.join(found)}"
+        require(same, OTHER_VOCABULARY, output_dir=received)

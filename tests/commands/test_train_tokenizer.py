@@ -117,11 +117,23 @@ def test_bad_input(content, message, tmp_path):
     assert "\n" not in str(error.value) and not output.exists()
 
 
-@pytest.mark.parametrize("name", ["ckpt-7.index", "metadata.json"])
+@pytest.mark.parametrize(
+    "name", "ckpt-7.index metadata.json model.safetensors tf_model.h5".split()
+)
 def test_a_models_folder_is_refused(tmp_path, name):
     """An output folder that contains a model or records is rejected early."""
     (tmp_path / name).touch()
     with pytest.raises(InputError, match="contain a model.*=.*test_a_models"):
+        make_vocabulary(config("nowhere", tmp_path))
+
+
+@pytest.mark.parametrize(
+    "name", ["spiece.model", "vocab.txt", "tokenizer.json"]
+)
+def test_a_foreign_tokenizer_is_refused(tmp_path, name):
+    """An output folder with another library's tokenizer is rejected early."""
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(InputError, match=f"another tokenizer.*with {name}"):
         make_vocabulary(config("nowhere", tmp_path))
 
 

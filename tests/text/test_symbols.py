@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from albert_tf.base import files
 from albert_tf.base.errors import InputError
 from albert_tf.text import symbols
 
@@ -128,6 +129,27 @@ def test_damaged_words_are_an_error(tmp_path, content, received):
     message = rf"`words.json` must .* Received: .*{received}"
     with pytest.raises(InputError, match=message):
         symbols.read_table(str(tmp_path))
+
+
+def test_a_table_is_not_replaced(tmp_path, monkeypatch):
+    """A table is saved only over an equal table or an interrupted `save`."""
+    write, first = files.write_json, []
+
+    def fail_second(path, value):
+        if first:
+            raise OSError
+        first.append(write(path, value))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write_json", fail_second)
+        with pytest.raises(OSError):
+            symbols.made_of("ab").save(str(tmp_path))
+    table = symbols.made_of("abc").with_words(["w"])
+    for _ in range(2):
+        table.save(str(tmp_path))
+    with pytest.raises(InputError, match="other symbols.*with symbols.json"):
+        symbols.made_of("ab").save(str(tmp_path))
+    assert symbols.read_table(str(tmp_path)) == table
 
 
 def test_ids_may_be_large(tmp_path):

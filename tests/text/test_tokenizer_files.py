@@ -116,15 +116,47 @@ def test_only_code_makes_compiled_rules_outdated(code, same, monkeypatch):
     assert (versions[0] == versions[1]) == same
 
 
-def test_a_models_tokenizer_is_not_replaced(tmp_path):
-    """A different tokenizer is never written next to a model's weights."""
-    english().save(str(tmp_path))
-    english(do_lower_case=False).save(str(tmp_path))
-    (tmp_path / "ckpt-7.index").touch()
-    with pytest.raises(InputError, match="not contain a model with another"):
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("spiece.model", b"another model"),
+        ("vocab.txt", b"[PAD]"),
+        ("tokenizer.json", b'{"version": "1.0", "model": {"type": "Unigram"}}'),
+        ("symbols.json", b"{}"),
+        ("model.safetensors", b""),
+        ("pytorch_model-00001-of-00002.bin", b""),
+        ("tf_model.h5", b""),
+        ("flax_model.msgpack", b""),
+    ],
+)
+def test_foreign_files_are_kept(name, content, tmp_path):
+    """A tokenizer is not saved beside files of another library or vocabulary.
+
+    The error names the files, and no file changes.
+    """
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=f"delete these.* with {name}"):
         english().save(str(tmp_path))
-    english(do_lower_case=False).save(str(tmp_path))
-    assert not load_tokenizer(str(tmp_path)).config.do_lower_case
+    assert [*tmp_path.iterdir()] == [path] and path.read_bytes() == content
+
+
+def test_a_tokenizer_is_not_replaced(tmp_path):
+    """Only an equal tokenizer is saved over a tokenizer."""
+    english().save(str(tmp_path))
+    with pytest.raises(InputError, match="another tokenizer.*model, token"):
+        english(do_lower_case=False).save(str(tmp_path))
+    (tmp_path / "model.safetensors").touch()
+    english().save(str(tmp_path))
+    assert load_tokenizer(str(tmp_path)).config.do_lower_case
+
+
+def test_an_interrupted_save_is_repeated(tmp_path):
+    """The vocabulary file of an interrupted `save` is no obstacle."""
+    english().save(str(tmp_path))
+    (tmp_path / "tokenizer.json").unlink()
+    english().save(str(tmp_path))
+    assert load_tokenizer(str(tmp_path)).config.do_lower_case
 
 
 def write(path, content):

@@ -202,7 +202,7 @@ def test_a_model_is_evaluated_on_records_of_its_tokenizer(
     path, output = trained[0], shutil.copytree(trained[1], tmp_path / "model")
     described = output / "tokenizer.json"
     described.write_text(described.read_text().replace("released", "strip"))
-    with pytest.raises(InputError, match="another tokenizer.*model$"):
+    with pytest.raises(InputError, match="another tokenizer.*model with"):
         run(data_dir, path, output, do_train=False, do_eval=True)
 
 

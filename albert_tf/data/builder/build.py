@@ -266,6 +266,8 @@ def run(
     with make_runner(build) as runner, disk_errors(build.output_dir):
         tokenizer = build_tokenizer(tokenization)
         check_text(tokenization, tokenizer)
+        if not metadata.is_described(build.output_dir):
+            tokenizer.check_claim(build.output_dir)
         recipe = make_recipe(build, tokenizer, pairs, masking, reading, paths)
         here = build.scratch_dir or build.output_dir
         identity = recipe.identity(runner.corpus_hash(paths, here))

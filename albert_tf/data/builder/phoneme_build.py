@@ -341,7 +341,7 @@ def make_records(
         for total, part in zip(counts, more, strict=True):
             total.update(part)
     table = table_of(config, counts)
-    table.save(build.output_dir)
+    table.check_claim(build.output_dir)
     of_symbols = np.zeros(table.vocab_size, int)
     of_symbols[[*table.ids.values()]] = [counts.symbols[s] for s in table.ids]
     metadata.write_piece_counts(build.output_dir, of_symbols.tolist())
@@ -372,6 +372,7 @@ def make_records(
         rule += "least two different documents that are not held out together; "
         rule += "--eval_fraction=0 holds out no text."
         require(result.count(split), rule, words=counts.words.total())
+    table.save(build.output_dir)
     result.write(build.output_dir)
 
 
