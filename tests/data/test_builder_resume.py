@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -129,6 +130,33 @@ def test_shares_of_masks_are_the_same_again(corpus, tmp_path):
         with pytest.raises(Interrupted):
             build.run(*configs)
     assert build.run(*configs) == build.run(*configs)
+
+
+@pytest.mark.parametrize(
+    "name, size",
+    [
+        ("train-00001-of-00006.tfrecord", None),
+        ("train-00001-of-00006.tfrecord", 100),
+        ("train-00003-of-00006.tfrecord", 0),
+        ("vocab.txt", None),
+        ("tokenizer.json", None),
+        ("piece_counts.json", None),
+    ],
+)
+def test_damaged_files_are_made_again(
+    corpus, whole, tmp_path, capsys, name, size
+):
+    """A repeated command restores missing and short files of its build."""
+    output = shutil.copytree(whole[0], tmp_path / "out")
+    if size is None:
+        (output / name).unlink()
+    else:
+        os.truncate(output / name, size)
+    for warns in (True, False):
+        build.run(*settings(corpus, output))
+        assert contents(output) == contents(whole[0])
+        printed = capsys.readouterr().out
+        assert (f"made again, because {output}/{name}" in printed) == warns
 
 
 def test_two_builds_at_once(corpus, tmp_path, monkeypatch):

@@ -183,6 +183,19 @@ def test_an_interrupted_build_resumes(
     assert made == expected
 
 
+@pytest.mark.parametrize("name", ["symbols.json", "words.json"])
+def test_a_missing_table_is_made_again(built, tmp_path, name):
+    """A repeated command restores a missing file of the symbol table."""
+    output = shutil.copytree(built[0], tmp_path / "out")
+    (output / name).unlink()
+    build(output, built[0].parent / "rows.jsonl")
+    folders = output, built[0]
+    made, expected = (
+        {p.name: p.read_bytes() for p in f.iterdir()} for f in folders
+    )
+    assert made == expected
+
+
 def test_other_symbols_in_a_folder_need_another_folder(built, tmp_path):
     """The symbols, not the name of their folder, identify a build."""
     path, table = built[0].parent / "rows.jsonl", tmp_path / "table"

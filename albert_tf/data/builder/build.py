@@ -273,7 +273,7 @@ def run(
         identity = recipe.identity(runner.corpus_hash(paths, here))
         folder = BuildFolder(build.output_dir, build.scratch_dir, identity)
         with files.locked(build.output_dir, "output_dir"):
-            if not folder.claim():
+            if not folder.claim((tokenizer.file_name, TOKENIZER_FILE)):
                 scratch = files.locked(folder.scratch, "scratch_dir")
                 with scratch, folder.given_up_if_refused():
                     tokenizer.save(build.output_dir)

@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import hashlib
+import itertools
 import json
 from collections.abc import Iterable, Iterator
 
@@ -11,7 +12,12 @@ from albert_tf.base.errors import InputError, require
 from albert_tf.base.remote_files import RemoteError
 from albert_tf.data.builder.shards import PROGRESS_FILE
 from albert_tf.data.file_kinds import BadData
-from albert_tf.data.records.metadata import METADATA_FILE, load_metadata
+from albert_tf.data.records.metadata import (
+    METADATA_FILE,
+    PIECE_COUNTS_FILE,
+    is_described,
+    load_metadata,
+)
 
 MANIFEST_FILE = "manifest.json"
 
@@ -88,15 +94,51 @@ class BuildFolder:
     def _records(self) -> list[str]:
         return files.matches("*.tfrecord", self.output_dir)
 
-    def claim(self) -> bool:
+    def _is_whole(self, vocabulary: tuple[str, ...]) -> bool:
+        """Return whether a finished build of these settings has all its files.
+
+        If it does not, make the folder that of an unfinished build.
+        """
+        metadata = load_metadata(self.output_dir)
+        self._require_same(metadata.settings)
+        sizes = dict.fromkeys((*vocabulary, PIECE_COUNTS_FILE))
+        sizes |= {entry.file: entry.bytes for _, entry in metadata.entries()}
+        paths = {name: files.join(self.output_dir, name) for name in sizes}
+
+        def is_damaged(name: str) -> bool:
+            if not files.exists(paths[name]):
+                return True
+            return sizes[name] not in (None, files.size(paths[name]))
+
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            chosen = pool.map(is_damaged, sizes)
+            damaged = list(itertools.compress(sizes, chosen))
+        if not damaged:
+            return True
+        print(
+            "Warning: the records are made again, because "
+            f"{paths[damaged[0]]} is missing or has another size",
+            flush=True,
+        )
+        files.write_json(self._manifest, self.identity)
+        lone = vocabulary[-1:] if {*damaged} & {*vocabulary} else ()
+        for name in {*damaged, *lone}:
+            if files.exists(paths[name]):
+                files.remove(paths[name])
+        files.remove(files.join(self.output_dir, METADATA_FILE))
+        return False
+
+    def claim(self, vocabulary: tuple[str, ...] = ()) -> bool:
         """Claim the folder; return whether the build is already complete.
+
+        Args:
+          vocabulary: the names of the vocabulary's files, in the order in which
+            they are written.
 
         Raises:
           InputError: if the folder belongs to a different build.
         """
-        if files.exists(files.join(self.output_dir, METADATA_FILE)):
-            metadata = load_metadata(self.output_dir)
-            self._require_same(metadata.settings)
+        if is_described(self.output_dir) and self._is_whole(vocabulary):
             return True
         if files.exists(self._manifest):
             self._require_same(

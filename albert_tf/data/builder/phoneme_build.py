@@ -419,7 +419,7 @@ def build(
         build_folder.disk_errors(build.output_dir),
         files.locked(build.output_dir, "output_dir"),
     ):
-        if not folder.claim():
+        if not folder.claim((symbols.WORDS_FILE, symbols.SYMBOLS_FILE)):
             scratch = files.locked(folder.scratch, "scratch_dir")
             with scratch, folder.given_up_if_refused():
                 make_records(build, config, paths, folder, workers)
