@@ -226,3 +226,24 @@ def test_rows_that_are_sentences(corpus, texts, wanted, tmp_path):
     rows = "\n\n".join(texts).split("\n")
     made = build(corpus, tmp_path / "out", {"body": rows}, input_format="lines")
     assert records(made.output_dir) == wanted
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet", "memory"])
+def test_empty_texts_are_counted(corpus, texts, wanted, tmp_path, kind):
+    """The numbers of documents and empty documents add up to all rows."""
+    rows = ["", *texts[:9], " \n ", *texts[9:], "\t"]
+    table, path = {"body": rows}, tmp_path / f"x.{kind}"
+    if kind == "jsonl":
+        lines = (json.dumps({"body": text}) + "\n" for text in rows)
+        path.write_text("".join(lines))
+    elif kind == "csv":
+        cells = ('"' + text + '"\n' for text in ["body", *rows])
+        path.write_text("".join(cells))
+    elif kind == "parquet":
+        pyarrow.parquet.write_table(pyarrow.table(table), path)
+    source = table if kind == "memory" else path
+    made = build(corpus, tmp_path / "out", source)
+    assert records(made.output_dir) == wanted
+    found = made.metadata.statistics
+    assert found["documents"] == len(texts) and found["bad_rows"] == 0
+    assert found["empty_documents"] == 3

@@ -160,7 +160,8 @@ def _check_documents(
         "`min_document_tokens`.",
         input_file=f"{build.input_file}, {text['tokens']:,} tokens, "
         f"{text['short_documents']:,} of {text['documents']:,} documents "
-        f"shorter, {text['bad_rows']:,} rows without text",
+        f"shorter, {text['empty_documents']:,} more documents empty, "
+        f"{text['bad_rows']:,} rows without text",
     )
     kept = text["documents"] - text["short_documents"]
     require(

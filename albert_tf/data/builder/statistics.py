@@ -18,8 +18,8 @@ REPLACEMENTS = ("mask", "same", "random")
 
 # Counts of the text that are reported unchanged.
 TEXT_COUNTS = """documents sentences sentences_without_tokens bad_lines
-bad_rows bad_files short_documents duplicate_documents duplicate_tokens
-divided_document_tokens tokens""".split()
+bad_rows bad_files empty_documents short_documents duplicate_documents
+duplicate_tokens divided_document_tokens tokens""".split()
 
 # Titles of groups of statistics in the report.
 TITLES = {EVAL: "held-out records"}

@@ -105,11 +105,12 @@ class BadItems:
       counts: the counts, in which skipped and replaced items are counted.
 
     Attributes:
+      counts: the argument `counts`.
       lines: the number of lines that were not UTF-8.
     """
 
     def __init__(self, on_bad_text: str, counts: Counter):
-        self._choice, self._counts = on_bad_text, counts
+        self._choice, self.counts = on_bad_text, counts
         self.lines = 0
 
     def __call__(
@@ -129,7 +130,7 @@ class BadItems:
         name = "bad_lines" if line else name
         self.lines += bool(line)
         if self._choice == "skip" or (line and self._choice == "replace"):
-            merge(self._counts, Counter({name: 1, f"{FIRST}{error}": 1}))
+            merge(self.counts, Counter({name: 1, f"{FIRST}{error}": 1}))
             skipped = self._choice == "skip"
             return None if skipped else line.decode("utf-8", "replace")
         legal = "replace or skip" if line else "skip"
@@ -268,8 +269,11 @@ def _parse_jsonl(
             except BadData as error:
                 bad(error)
                 continue
-            documents.append(_strip(with_line_feeds(text).split("\n")))
-    return [document for document in documents if document]
+            if document := _strip(with_line_feeds(text).split("\n")):
+                documents.append(document)
+            else:
+                bad.counts["empty_documents"] += 1
+    return documents
 
 
 # The first line of an article in the plain-text output of WikiExtractor.
