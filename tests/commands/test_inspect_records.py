@@ -1,5 +1,6 @@
 """Records are printed in a readable form."""
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from tiny_records import serialized, write
 from albert_tf.base.errors import InputError
 from albert_tf.data.records import inspect_records
 from albert_tf.data.records.inspect_records import InspectConfig
-from albert_tf.text.tokenizers import TokenizerConfig
+from albert_tf.data.records.metadata import Metadata
+from albert_tf.text.tokenizers import TokenizerConfig, load_tokenizer
 
 ROOT = Path(__file__).parents[2]
 PIECES = (
@@ -145,6 +147,27 @@ def test_another_tokenizer(folder, capsys):
     (folder / "vocab.txt").write_text("\n".join(PIECES[:12]) + "\n")
     with pytest.raises(InputError, match="vocab_size=12, id=12"):
         printed(capsys, folder / "a.tfrecord")
+
+
+def test_the_vocabulary_of_the_metadata(folder, capsys):
+    """Only the vocabulary that `metadata.json` names is accepted.
+
+    This applies to a vocabulary of the flags, and to one beside the records.
+    """
+    tokenizer = load_tokenizer(str(folder))
+    path, about = folder / "a.tfrecord", (len(PIECES), tokenizer.fingerprint())
+    Metadata(12, 3, *about, {"train": ()}).write(str(folder))
+    assert "cat" in printed(capsys, path)
+    other = folder / "vocab.txt", folder / "other.txt"
+    other[1].write_text("\n".join([*PIECES[:5], *PIECES[:4:-1]]))
+    chosen = TokenizerConfig(vocab_file=str(other[1]))
+    with pytest.raises(InputError, match="those of the records; .*a.tfrecord"):
+        printed(capsys, path, chosen)
+    shutil.copy(other[1], other[0])
+    with pytest.raises(InputError, match="those of the records; .*a.tfrecord"):
+        printed(capsys, path)
+    Metadata(12, 3, 0, "", {"train": ()}).write(str(folder))
+    assert "dog" in printed(capsys, path)
 
 
 def test_find_paths(folder):

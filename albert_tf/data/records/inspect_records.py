@@ -13,6 +13,7 @@ from albert_tf.base import files, program
 from albert_tf.base.errors import require
 from albert_tf.base.settings import Validated, setting
 from albert_tf.data.records import tfrecord
+from albert_tf.data.records.metadata import is_described, load_metadata
 from albert_tf.text.symbols import (
     SEPARATOR_LABEL,
     SymbolTable,
@@ -72,10 +73,25 @@ def find_vocabulary(path: str, config: TokenizerConfig) -> Vocabulary | None:
     """Return the tokenizer of the flags, or what the file's folder contains.
 
     The result is None if there is neither a tokenizer nor a symbol table.
+
+    Raises:
+      InputError: if the folder's metadata name a different vocabulary.
     """
+    folder = os.path.dirname(path)
     if config.spm_model_file or config.vocab_file:
-        return build_tokenizer(config)
-    return vocabulary_in(os.path.dirname(path))
+        vocabulary = build_tokenizer(config)
+    else:
+        vocabulary = vocabulary_in(folder)
+    if vocabulary and is_described(folder):
+        made_with = load_metadata(folder).tokenizer_fingerprint
+        require(
+            made_with in ("", vocabulary.fingerprint()),
+            "The vocabulary and its text settings must be those of the "
+            "records; without --spm_model_file and --vocab_file, "
+            "`inspect_records` uses the vocabulary beside the records.",
+            input_file=f"{path} with a different vocabulary",
+        )
+    return vocabulary
 
 
 def paint(kind: str, text: str) -> str:
