@@ -336,6 +336,18 @@ def test_a_glob_that_matches_the_output(corpus, tmp_path, output, scratch):
     assert build.run(*settings(corpus, output, **changes)) == first
 
 
+def test_text_beside_a_sentencepiece_model(corpus, tmp_path):
+    """A repeated build omits all its files, including compiled rules."""
+    shutil.copy(corpus / "a.txt", tmp_path)
+    english().save(str(tmp_path))
+    config = TokenizerConfig(spm_model_file=f"{tmp_path}/spiece.model")
+    build_settings, _, *others = settings(
+        corpus, tmp_path, input_file=f"{tmp_path}/*"
+    )
+    first = build.run(build_settings, config, *others)
+    assert build.run(build_settings, config, *others) == first
+
+
 def test_one_document(corpus, tmp_path):
     """A single document is divided; if it is too short, an error is raised."""
     text = (corpus / "a.txt").read_text().replace("\n\n", "\n")

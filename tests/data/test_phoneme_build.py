@@ -196,6 +196,13 @@ def test_a_missing_table_is_made_again(built, tmp_path, name):
     assert made == expected
 
 
+def test_rows_beside_the_records(tmp_path):
+    """A repeated build omits its own files, including the symbol table."""
+    write_rows(tmp_path / "rows.jsonl", ROWS)
+    first, _ = build(tmp_path, f"{tmp_path}/*")
+    assert build(tmp_path, f"{tmp_path}/*")[0] == first
+
+
 def test_other_symbols_in_a_folder_need_another_folder(built, tmp_path):
     """The symbols, not the name of their folder, identify a build."""
     path, table = built[0].parent / "rows.jsonl", tmp_path / "table"

@@ -387,7 +387,8 @@ def with_pipes_copied(patterns: str, folder: str) -> str:
 # Files and folders that programs write to `output_dir`.
 MADE = re.compile(
     r"(train|eval)-\d+-of-\d+\.tfrecord|(metadata|manifest|piece_counts)\.json"
-    r"|tokenizer\.json|spiece\.(model|vocab)|vocab\.txt"
+    r"|(tokenizer|symbols|words)\.json|spiece\.(model|vocab)|vocab\.txt"
+    r"|compiled_rules\.bin"
     r"|(scratch|input)-[0-9a-f]{16}(-[0-9a-f]{16})?"
 )
 
