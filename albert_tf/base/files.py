@@ -496,5 +496,8 @@ def glob(
             hint = f"{path} (did you mean {join(path, '*')}?)"
             rule = f"{what} must name files. Received a directory: {hint}"
             require(legal_folder(path) or not is_folder(path), rule)
+            broken = os.path.islink(path) and not exists(path)
+            rule = f"{what} must not match a link to a missing file; remove "
+            require(not broken, f"{rule}it or restore the file.", link=path)
         paths += here
     return distinct(sorted(paths))

@@ -418,3 +418,12 @@ def test_a_folder_instead_of_a_file_is_listed(reader, tmp_path):
         (folder / name).touch()
     with pytest.raises(InputError, match="folder with a, b, c, d, e$"):
         read(str(folder))
+
+
+def test_a_link_to_a_missing_file(tmp_path):
+    """The error for a pattern that matches a broken link names the link."""
+    (tmp_path / "a.txt").touch()
+    (tmp_path / "c.txt").symlink_to(tmp_path / "gone")
+    for pattern in ("*.txt", "**"):
+        with pytest.raises(InputError, match="missing file.*link=.*c.txt$"):
+            files.glob(f"{tmp_path}/{pattern}", "`input_file`")
