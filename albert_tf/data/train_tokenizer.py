@@ -22,6 +22,7 @@ from albert_tf.data.builder.boundaries import (
     letter_shares,
     letter_warnings,
 )
+from albert_tf.data.builder.build_folder import disk_errors
 from albert_tf.data.builder.text_formats import (
     CORPUS,
     BadItems,
@@ -303,9 +304,10 @@ def make_vocabulary(config: TrainTokenizerConfig) -> Counter:
         model = train(config, sentences)
     warn_of_bad_items(sentences.counts, config.on_bad_text)
     tokenizer = SentencePieceTokenizer(model, config)
-    tokenizer.save(folder)
-    path = files.join(folder, VOCAB_LIST)
-    files.write_text(path, vocabulary_list(model))
+    with disk_errors(folder):
+        tokenizer.save(folder)
+        path = files.join(folder, VOCAB_LIST)
+        files.write_text(path, vocabulary_list(model))
     return sentences.counts + Counter(
         sentences.letters.counts(), accents_dropped=config.strip_accents
     )

@@ -1,6 +1,8 @@
 """Vocabularies have ALBERT's symbols, and training is repeatable."""
 
+import errno
 import gzip
+import os
 import re
 import shutil
 from collections import Counter
@@ -9,6 +11,7 @@ from pathlib import Path
 import programs
 import pytest
 
+from albert_tf.base import files
 from albert_tf.base.errors import InputError
 from albert_tf.data import train_tokenizer as vocabulary
 from albert_tf.data.train_tokenizer import (
@@ -339,3 +342,26 @@ def test_another_tokenizer_is_kept(corpus, tmp_path):
         with pytest.raises(InputError, match="must not contain another token"):
             make_vocabulary(config(corpus, tmp_path, **change))
     assert (tmp_path / "spiece.model").read_bytes() == before
+
+
+@pytest.mark.parametrize("calls", [0, 2, 3])
+def test_full_disk(corpus, tmp_path, monkeypatch, calls):
+    """The error for a full disk advises repeating the command.
+
+    The repeated command completes the files of the tokenizer.
+    """
+    write, made = files.write_bytes, []
+
+    def full(*args):
+        if len(made) == calls:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        made.append(write(*args))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write_bytes", full)
+        with pytest.raises(OSError, match="same command.*output_dir=.*out$"):
+            make_vocabulary(config(corpus, tmp_path / "out"))
+    names = "spiece.model tokenizer.json compiled_rules.bin spiece.vocab"
+    make_vocabulary(config(corpus, tmp_path / "out"))
+    found = {path.name for path in (tmp_path / "out").iterdir()}
+    assert found == set(names.split())
