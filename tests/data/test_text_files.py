@@ -9,6 +9,7 @@ from collections import Counter
 
 import pytest
 
+from albert_tf import create_pretraining_data
 from albert_tf.base.errors import InputError
 from albert_tf.data.builder import text_blocks, text_formats
 from albert_tf.data.builder.text_formats import FORMATS, Block, ReadingConfig
@@ -119,6 +120,21 @@ def test_articles_of_wikiextractor(tmp_path, monkeypatch, block_bytes, end):
         read(rows, input_format="wikiextractor")
 
 
+@pytest.mark.parametrize("layout", ["files", "jsonl", "wikiextractor"])
+def test_layouts_that_tables_cannot_have(tmp_path, layout):
+    """A format of text files or JSON lines is an error for a table."""
+    path = write(tmp_path / "x.csv", "text,n\na b,1\n")
+    message = f"must be lines, or not set, for tables.*={layout} with .*x.csv"
+    with pytest.raises(InputError, match=message):
+        read(path, input_format=layout)
+    with pytest.raises(InputError, match=f"for tables.*={layout} with input"):
+        create_pretraining_data(
+            input_file={"text": ["a b"]},
+            output_dir=tmp_path / "out",
+            input_format=layout,
+        )
+
+
 @pytest.mark.parametrize("block_bytes", [16, 1 << 20])
 def test_bad_bytes_are_located(tmp_path, monkeypatch, block_bytes):
     """An error for bytes that are not UTF-8 states file, line and byte."""
@@ -203,7 +219,7 @@ def test_half_of_the_lines_may_be_bad(tmp_path, name, head):
         read(path, on_bad_text="skip")
 
 
-@pytest.mark.parametrize("layout, more", [("lines", 1), ("jsonl", 13)])
+@pytest.mark.parametrize("layout, more", [("lines", 1), (None, 13)])
 def test_rows_that_are_too_long(tmp_path, monkeypatch, layout, more):
     """A row with more bytes than the limit, as text or as JSON, is bad."""
     monkeypatch.setattr(text_blocks, "RECORD_BYTES", 40)
@@ -226,7 +242,7 @@ def test_rows_that_are_too_long(tmp_path, monkeypatch, layout, more):
         ("text", "jsonl", "jsonl"),
         ("jsonl", None, "jsonl"),
         ("jsonl", "lines", "lines"),
-        ("csv", "files", "jsonl"),
+        ("csv", None, "jsonl"),
         ("parquet", "lines", "lines"),
     ],
 )
@@ -237,7 +253,7 @@ def test_layouts(kind, choice, layout):
     """
     source = Source(None, kind, b"<doc> is not an article")
     assert text_formats.layout_of(source, choice, "x") == layout
-    with pytest.raises(InputError, match="must be jsonl for files.*with x"):
+    with pytest.raises(InputError, match="must be jsonl or .*with x"):
         text_formats.layout_of(Source(None, "jsonl", b""), "files", "x")
 
 

@@ -30,6 +30,7 @@ from albert_tf.data.builder.text_blocks import check_files, input_paths
 from albert_tf.data.builder.text_formats import (
     BadItems,
     ReadingConfig,
+    check_table_layout,
     json_record,
     merge,
     warn_of_bad_items,
@@ -349,6 +350,7 @@ def in_files(
             if named:
                 paths = text_blocks.with_pipes_copied(source, folder)
             else:
+                check_table_layout("", reading.input_format, source)
                 paths = files.join(folder, f"{source}.jsonl")
                 skipped = _write_table(paths, source, reading)
                 if reading.input_format != "lines":

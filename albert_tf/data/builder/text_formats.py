@@ -325,6 +325,25 @@ class TextFilesConfig(Validated):
     )
 
 
+def check_table_layout(
+    kind: str, input_format: str | None, place: object
+) -> None:
+    """Raise `InputError` if JSON lines or a table cannot have a layout.
+
+    Args:
+      kind: `JSONL`, or any other value for a table.
+      input_format: the setting.
+      place: the file or the table in memory, for error messages.
+    """
+    names = ("jsonl", "lines") if kind == JSONL else ("lines",)
+    what = "JSON lines" if kind == JSONL else "tables"
+    require(
+        input_format in (None, *names),
+        f"`input_format` must be {' or '.join(names)}, or not set, for {what}.",
+        input_format=f"{input_format} with {place}",
+    )
+
+
 def layout_of(source: Source, input_format: str | None, path: str) -> str:
     """Return the key in `FORMATS` for a file's layout.
 
@@ -338,11 +357,7 @@ def layout_of(source: Source, input_format: str | None, path: str) -> str:
         start = source.head.decode("utf-8", "replace").lstrip("\ufeff \r\n")
         usual = "wikiextractor" if ARTICLE.match(start) else "lines"
         return input_format or usual
-    require(
-        source.kind != JSONL or input_format in (None, "jsonl", "lines"),
-        "`input_format` must be jsonl for files of JSON lines.",
-        input_format=f"{input_format} with {path}",
-    )
+    check_table_layout(source.kind, input_format, path)
     return "lines" if input_format == "lines" else "jsonl"
 
 
