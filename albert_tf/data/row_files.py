@@ -99,7 +99,7 @@ def csv_cells(lines: Lines, path: str, bad: Handler = stop) -> Cells:
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            rule = "a CSV record must be well-formed"
+            rule = "a CSV record must be well-formed, with commas between cells"
             bad(BadData(f"{path}:{first}: {rule}: {error}"), b"")
             continue
         if cells is None:

@@ -2,7 +2,7 @@
 
 import itertools
 import unicodedata
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,18 +25,24 @@ UNSPACED_SHARE = 0.1  # of the pairs of adjacent words
 SEPARATORS = ";|/"  # in cells with several classes, besides the comma
 
 
-def label_counts(task: Task, features: Features) -> dict[str, int]:
-    """Return {label: number of examples}; {} if examples have no classes."""
-    labels = getattr(task, "labels", ())
+def label_counts(
+    task: Task, features: Features, examples: Sequence[Any] = ()
+) -> dict[str, int]:
+    """Return {label: number of examples}, or {tag: number of words}.
+
+    The result is {} if the examples have no classes.
+    """
+    labels = task.labels if task.has_classes else ()
     values = features.arrays.get("labels")
-    if not labels or values is None or values.dtype.kind not in "iub":
+    if not labels or values is None:
         return {}
+    if task.kind == "token_classification":
+        tags = Counter(tag for sentence in examples for tag in sentence.tags)
+        return {label: tags[label] for label in labels}
     if values.ndim == 1:
         counts = np.bincount(values, minlength=len(labels))
-    elif values.shape[1:] == (len(labels),):
-        counts = values.sum(axis=0)
     else:
-        return {}
+        counts = np.count_nonzero(values, axis=0)
     return dict(zip(labels, counts.tolist(), strict=True))
 
 
@@ -85,11 +91,21 @@ def label_notes(task: Task, counts: dict[str, int]) -> list[str]:
     return lines
 
 
-def text_notes(features: Features, tokenizer: Tokenizer) -> list[str]:
-    """Return notes on empty texts and on unknown pieces."""
+def text_notes(
+    features: Features, tokenizer: Tokenizer, alone: bool = False
+) -> list[str]:
+    """Return notes on empty texts and on unknown pieces.
+
+    Args:
+      features: the examples.
+      tokenizer: the model's tokenizer.
+      alone: whether each text of an example has a row of its own.
+    """
     lines = []
     empty = int(np.sum(features.second_starts <= 2))  # [CLS] and [SEP]
-    if empty:
+    if empty and alone:
+        lines.append(f"Note: {empty:,} texts (of any column) are empty")
+    elif empty:
         lines.append(f"Note: in {empty:,} rows, the first text is empty")
     unknown = float(np.mean(features.tokens == tokenizer.unk_id))
     if unknown > UNKNOWN_SHARE:
@@ -133,8 +149,9 @@ def notes(
     examples: Sequence[Any] = (),
 ) -> list[str]:
     """Return all lines to print about the examples of a split."""
-    counts = label_counts(task, features)
+    counts = label_counts(task, features, examples)
     lines = label_notes(task, counts) if any(counts.values()) else []
     if task.kind == "token_classification":
         lines += word_notes([sentence.words for sentence in examples])
-    return [*lines, *text_notes(features, tokenizer)]
+    alone = task.kind == "embedding"
+    return [*lines, *text_notes(features, tokenizer, alone)]

@@ -28,6 +28,7 @@ from albert_tf.finetuning.finetuning_setup import (
 )
 from albert_tf.finetuning.finetuning_trainer import (
     KeepThreshold,
+    check_partners,
     check_something_left,
     create_output_dir,
     make_batches,
@@ -56,6 +57,7 @@ def train(
       job: the job, whose output directory is locked.
       strategy: the devices.
     """
+    check_partners(s, job, strategy.num_replicas_in_sync)
     trainer = make_trainer(
         s,
         job.config,

@@ -149,6 +149,11 @@ class EarlyStopping(Hook):
 
     def after(self, run, window):
         self.begin(run)
+        if run.ended_early:
+            run.progress.message(
+                f"Ended at step {run.step} of {run.end}: `{self.metric}` has "
+                f"not increased in {self.recipe.early_stopping} evaluations"
+            )
 
 
 ENCODER = ("albert/",)
@@ -216,6 +221,24 @@ def make_batches(
         )
 
     return batches
+
+
+def check_partners(s: Settings, job: Job, replicas: int) -> None:
+    """Raise an error if the pairs of an embedding task have no wrong answers.
+
+    The wrong answers are the other texts of a replica's micro-batch.
+    """
+    training, examples = s.training, job.training_split.examples
+    contrasts = job.task.texts_apart(examples) and len(examples[0].texts) == 2
+    parts = replicas * training.gradient_accumulation_steps
+    require(
+        not contrasts or training.train_batch_size > parts,
+        "`train_batch_size` must be at least 2 pairs per replica and "
+        "micro-batch, because the other pairs are the wrong answers.",
+        train_batch_size=training.train_batch_size,
+        gradient_accumulation_steps=training.gradient_accumulation_steps,
+        replicas=replicas,
+    )
 
 
 def create_output_dir(run: FinetuningConfig, job: Job) -> Job:

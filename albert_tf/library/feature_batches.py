@@ -99,7 +99,18 @@ def shuffled_apart(apart: Sequence[Sequence[str]], size: int):
     """Return a data set of batches from `without_repeats`, in random order.
 
     Each pass has a new order, which depends on NumPy's global seed.
+
+    Raises:
+      InputError: if the examples are pairs, and no batch has two of them.
     """
+    batches = without_repeats(range(len(apart)), apart, size)
+    require(
+        len(apart[0]) != 2 or max(map(len, batches)) > 1,
+        "A batch must have at least 2 pairs without a common text, because the "
+        "other pairs of a batch are the wrong answers.",
+        batch_size=size,
+        pairs=len(apart),
+    )
 
     def generate() -> Iterator[np.ndarray]:
         order = np.random.permutation(len(apart)).tolist()

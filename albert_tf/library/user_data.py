@@ -105,7 +105,9 @@ def text_columns(x: Any, columns: TableColumns) -> dict[str, list]:
 
 
 def width_of(x: Any) -> int:
-    """Return the number of text columns, given columns or a list of rows."""
+    """Return the number of text columns, given columns, rows or a table."""
+    if len(shape := getattr(x, "shape", ())) == 2:  # an array or a frame
+        return shape[1]
     in_rows = isinstance(x, list) and x and isinstance(x[0], list | tuple)
     columns = x[0] if in_rows else x
     return len(columns) if in_rows or isinstance(x, tuple) else 1

@@ -230,7 +230,8 @@ class SentenceTask(Task):
         if None not in labels:
             known = list(map(self.label_text, labels))
         shares = np.array([p.probabilities for p in predictions]).T  # [C, N]
-        classes = dict(zip(self.labels, shares, strict=True))
+        names = self.labels if self.has_classes else ()
+        classes = dict(zip(names, shares, strict=True))
         return [
             write_labels(path, ids, predicted, known, classes),
             *write_submission(path, self.submissions, ids, predicted),

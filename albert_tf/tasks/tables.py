@@ -1,5 +1,6 @@
 """Columns, cells and labels of tables, with locations for error messages."""
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -52,10 +53,9 @@ def label_number(value: Any, where: str) -> float | None:
     text = label_text(value, where)
     if text is None:
         return None
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
+    number = math.nan
+    with contextlib.suppress(ValueError):
+        number = float(text.replace("_", "?"))  # Python reads 1_000 as 1000
     rule = f"{where}: the label must be a finite number."
     require(abs(number) <= LARGEST, rule, label=repr(value))
     return number

@@ -13,6 +13,7 @@ from albert_tf.finetuning.data_notes import (
 )
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import find
+from albert_tf.tasks.tagged_words import Sentence
 
 
 def features(lengths, **arrays):
@@ -71,7 +72,7 @@ def test_classes_that_look_alike(labels, alike):
     [
         ("classification", ["a", "A"], [0, 1], "may be one: 'a', 'A'"),
         ("multilabel", ["a;b", "c"], [[1, 0], [0, 1]], "'a;b' is one class"),
-        ("multilabel", ["a|b", "c"], [[1, 0], [0, 1]], "'a|b' is one class"),
+        ("multilabel", ["a|b", "c"], [[1.0, 0], [0, 1]], "'a|b' is one class"),
         ("classification", ["a;b", "c"], [0, 1], ""),
         (
             "classification",
@@ -102,6 +103,8 @@ def test_suspicious_texts(words):
     rows = features([6, 3, 8])  # pairs, of which the second has no texts
     rows.second_starts[:] = 2, 2, 5
     assert notes(task, rows, words) == empty
+    texts = ["Note: 2 texts (of any column) are empty"]
+    assert notes(find("embedding"), rows, words) == texts
     rows = features([10, 10])
     rows.tokens[:1] = words.unk_id
     assert notes(task, rows, words) == []
@@ -110,11 +113,20 @@ def test_suspicious_texts(words):
     assert line.startswith("Note: 15% of the tokens are unknown")
 
 
+def test_words_are_counted_for_each_tag(words):
+    """For tags, the numbers of words are printed."""
+    task = task_with(["O", "B-A", "b-a"], "token_classification")
+    tags = ("O", "B-A", "O"), ("b-a",)
+    sentences = [Sentence(x, x, "file", 1) for x in tags]
+    rows = features([5, 4], labels=[[0, 1, 0], [2, -1, -1]])
+    first, note = notes(task, rows, words, sentences)
+    assert first == "classes: 'O' 2, 'B-A' 1, 'b-a' 1"
+    assert note == "Note: these classes may be one: 'B-A', 'b-a'"
+
+
 def test_other_labels_are_not_counted(words):
-    """Numbers, tags and missing labels are not counted as classes."""
+    """Numbers and missing labels are not counted as classes."""
     assert not notes(find("regression"), features([4], labels=[0.5]), words)
-    task = task_with(["O", "B-A"], "token_classification")
-    assert not notes(task, features([4], labels=[[0, 1, 1]]), words)
     assert not notes(task_with(["a", "b"]), features([4]), words)
 
 

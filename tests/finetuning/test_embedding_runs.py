@@ -8,13 +8,16 @@ import tensorflow as tf
 import tiny_tasks
 from tiny_runs import refusal, run
 
+from albert_tf.base.errors import InputError
 from albert_tf.library.embed import EmbedConfig, embed_texts
 from albert_tf.serving.server import load_server
 from albert_tf.serving.signatures import ServingConfig
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.registry import load_task
 from albert_tf.text.tokenizers import load_tokenizer
+from albert_tf.training.history import History
 
+PAIRS = {"text": list("abcd"), "text_pair": list("efgh")}
 WORDS = (*tiny_tasks.GOOD, *tiny_tasks.BAD)
 
 
@@ -157,3 +160,29 @@ def test_texts_and_scores_train_too(shallow, tables, tmp_path):
         label_smoothing=0.1,
     )
     assert "label_smoothing" in message and "embedding" in message
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"train_batch_size": 1},
+        {"train_batch_size": 4, "gradient_accumulation_steps": 4},
+    ],
+)
+def test_pairs_need_wrong_answers(shallow, tmp_path, values):
+    """Micro-batches of one pair raise an error, unless pairs have negatives."""
+    how = {
+        "task": "embedding",
+        "model_dir": shallow,
+        "num_train_steps": 1,
+        "do_train": True,
+        "max_seq_length": 8,
+    }
+    output = str(tmp_path / "pairs")
+    with pytest.raises(InputError, match="2 pairs per replica and micro-batch"):
+        run(train_file=PAIRS, output_dir=output, **how, **values)
+    negatives = PAIRS | {"negative": list("ijkl")}
+    output = str(tmp_path / "negatives")
+    run(train_file=negatives, output_dir=output, **how, **values)
+    losses = History.read(output).rows
+    assert losses[0]["loss"] > 0

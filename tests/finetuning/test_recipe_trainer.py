@@ -240,8 +240,11 @@ def test_where_a_run_was_stopped_does_not_count(tmp_path):
         run.history.add(step, "eval", {"accuracy": 0.5})
         follow.after(run, None)
         assert run.ended_early is over
+        assert run.progress.message.called is over
         rate = 0.5 if over else 1.0
         run.trainer.rate.factor.assign.assert_called_with(rate)
+    (said,) = run.progress.message.call_args.args
+    assert "`accuracy` has not increased in 2 evaluations" in said
     run.trainer.reset_mock()
     for patience, over in ((0, False), (1, True)):
         recipe = RecipeConfig(early_stopping=patience)

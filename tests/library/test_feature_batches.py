@@ -10,6 +10,7 @@ import tiny_tasks
 from tensorflow.python.framework.func_graph import FuncGraph
 from tiny_fits import LABELS
 
+from albert_tf.base.errors import InputError
 from albert_tf.library import feature_batches
 from albert_tf.library.feature_batches import (
     batches_in_memory,
@@ -105,6 +106,17 @@ def test_an_embedder_sees_no_partner_twice(shallow):
     for row in rows:
         partners = {tuple(ids) for ids in row[:, 1]}
         assert len(partners) == len(row)
+
+
+def test_a_pair_needs_another_in_its_batch():
+    """Pairs raise an error if each has a batch of its own; triplets do not."""
+    pairs = [("a", "x"), ("b", "y"), ("a", "z")]
+    for apart, size in ((pairs, 1), (pairs[::2], 4)):
+        with pytest.raises(InputError, match="at least 2 pairs without a comm"):
+            feature_batches.shuffled_apart(apart, size)
+    triplets = [(*pair, "other") for pair in pairs]
+    assert len(list(feature_batches.shuffled_apart(triplets, 1))) == 3
+    assert len(list(feature_batches.shuffled_apart(pairs, 4))) == 2
 
 
 @pytest.mark.slow

@@ -238,6 +238,17 @@ def test_the_end_of_the_data_causes_no_warning(shallow, recwarn):
         model.fit(pairs, batch_size=2, steps_per_epoch=9, verbose=0)
 
 
+def test_rated_pairs_may_be_a_table(shallow):
+    """A frame or an array of pairs has as many columns as a list of rows."""
+    pandas = pytest.importorskip("pandas")
+    model = Embedder.load(shallow)
+    rows = list(zip(TEXTS, TEXTS[::-1], strict=True))
+    frame = pandas.DataFrame(rows, columns=["text", "text_pair"])
+    wanted = model.score((TEXTS, TEXTS[::-1]), NUMBERS)
+    for table in (rows, np.array(rows), frame):
+        assert model.score(table, NUMBERS) == pytest.approx(wanted)
+
+
 @pytest.mark.slow
 def test_one_model_takes_texts_and_pairs_in_turn(shallow):
     """A model that is compiled once learns from texts and from pairs."""

@@ -1,6 +1,7 @@
 """Labels, losses and results of sentence classification and regression."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -148,7 +149,7 @@ def test_columns_of_several_numbers_are_those_of_the_model():
 def test_scores_of_several_numbers_are_means(tmp_path):
     """If a label has several numbers, a score is the mean over the numbers.
 
-    In files, commas separate the numbers of a prediction.
+    In files, commas separate the numbers of a label or a prediction.
     """
     task = dataclasses.replace(find("regression"), labels=("joy", "fear"))
     truth = np.random.default_rng(0).normal(size=(9, 2))
@@ -159,6 +160,13 @@ def test_scores_of_several_numbers_are_means(tmp_path):
     wanted = pytest.approx(np.mean(each))
     assert task.score(examples, predictions)["pearson"] == wanted
     assert task.label_text((0.5, 2)) == "0.5,2"
+    path = str(tmp_path / "eval_predictions")
+    (written,) = task.write_predictions(path, examples, predictions)
+    rows = [x.split("\t") for x in Path(written).read_text().splitlines()]
+    assert rows[0] == ["id", "prediction", "label"]
+    for column, values in ((1, found), (2, truth)):
+        cells = [row[column].split(",") for row in rows[1:]]
+        np.testing.assert_allclose(np.array(cells, float), values, rtol=1e-5)
 
 
 def test_sets_of_classes(tmp_path):

@@ -113,6 +113,7 @@ def test_json_values_are_the_texts_that_they_have_in_json(tmp_path):
         ("regression", True, "finite number. Received: label=True"),
         ("regression", [1.5], "a text, a number or a boolean"),
         ("regression", "inf", "finite number. Received: label='inf'"),
+        ("regression", "1_000", "finite number. Received: label='1_000'"),
         ("multilabel", ["x", None], "contain an empty class.*None"),
         ("multilabel", ["x", ["y"]], "a text, a number or a boolean"),
         ("multilabel", "x,,y", "contain an empty class.*'x,,y'"),
