@@ -245,7 +245,7 @@ def restore_run(
     slots = names(stored, OPTIMIZER) or not names(variables, OPTIMIZER)
     require(slots, f"{without_slots} Received: {prefix}")
     averages, averaged = names(variables, AVERAGE), names(stored, AVERAGE)
-    rule = "`ema_decay` must be set to resume with averaged weights."
+    rule = "`ema_decay` must be set to read a run that averages its weights."
     require(averages or not averaged, f"{rule} Received: {prefix}")
     new = [] if averaged else averages
     known = {n: v for n, v in variables.items() if n not in new}

@@ -55,7 +55,8 @@ def test_the_head_at_repeats_needs_a_tokenizer_room_and_a_head(
     said = start_heads(model, str(tokenizer_dir if known else tmp_path))
     more = ", one to the same word elsewhere" if repeats else ""
     heads = {4: 2, 3: 2, 1: 1}[model.config.num_attention_heads]
-    assert said == f"{heads} heads that attend to a word's neighbors{more}"
+    who = "1 head that attends" if heads == 1 else f"{heads} heads that attend"
+    assert said == f"{who} to a word's neighbors{more}"
     (attention,) = model.encoder.attentions.values()
     size = model.config.head_size
     marked = attention.query.bias.numpy().nonzero()[0].tolist()

@@ -318,7 +318,8 @@ def start_heads(albert, data_dir: str) -> str:
     if repeats:
         look_at_repeats(albert, heads, tokenizer.sep_id, SCALE)
     more = ", one to the same word elsewhere" if repeats else ""
-    return f"{heads} heads that attend to a word's neighbors{more}"
+    who = "1 head that attends" if heads == 1 else f"{heads} heads that attend"
+    return f"{who} to a word's neighbors{more}"
 
 
 def start_new(model, data_dir: str, metadata: Metadata) -> list[str]:
