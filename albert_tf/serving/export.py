@@ -29,7 +29,14 @@ from albert_tf.serving import litert, onnx_file, tensorflow_serving
 from albert_tf.serving.litert_runner import MODEL_FILE
 from albert_tf.serving.server import ServedModel, load_server, served_task
 from albert_tf.serving.signatures import ServingConfig
-from albert_tf.serving.verification import Difference, verify
+from albert_tf.serving.verification import (
+    LITERT,
+    ONNX_RUNTIME,
+    TENSORFLOW,
+    Difference,
+    Engine,
+    verify,
+)
 from albert_tf.tasks.task import TASK_FILE, Task
 from albert_tf.text.tokenizers import TOKENIZER_FILE, TOKENIZERS
 from albert_tf.training.checkpoint_files import reason
@@ -45,59 +52,6 @@ VARIABLES = (
 )
 
 
-# {format: legal values of `precision`}
-PRECISIONS = {
-    "saved_model": ("float32", "bfloat16"),
-    "litert": litert.PRECISIONS,
-    "onnx": ("float32",),
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class ExportConfig:
-    """The model to export, the format and the destination."""
-
-    model_dir: str = variant(MODEL_DIR)
-    export_dir: str = setting(
-        None, "Folder to write. An earlier export is replaced.", required=True
-    )
-
-    to: str = setting(
-        "saved_model",
-        "Format to write: saved_model accepts raw strings; litert and onnx "
-        "accept ids.",
-        choices=tuple(PRECISIONS),
-    )
-    precision: str = setting(
-        "float32",
-        "Precision of a SavedModel's matrix products, or of a LiteRT file: "
-        "dynamic_int8 has 8-bit weights; int8 also has 8-bit activations.",
-        choices=tuple(dict.fromkeys(sum(PRECISIONS.values(), ()))),
-        group=DEVICES,
-    )
-    calibration_file: str | None = setting(
-        None,
-        "Calibration data for int8: examples in the task's format, or plain "
-        "text for a pretrained model.",
-        group=DEVICES,
-    )
-
-    def __post_init__(self):
-        validate(self)
-        legal = PRECISIONS[self.to]
-        require(
-            self.precision in legal,
-            f"`precision` must be {' or '.join(legal)} for to={self.to}.",
-            precision=self.precision,
-        )
-        require(
-            not self.calibration_file or self.precision == "int8",
-            "`calibration_file` requires precision=int8.",
-            precision=self.precision,
-            calibration_file=self.calibration_file,
-        )
-
-
 def asset_paths(model_dir: str, server: ServedModel) -> list[str]:
     """Return the files that describe the model: config, vocabulary, task."""
     names, tokenizer = [CONFIG_FILE, TASK_FILE], server.encoder.tokenizer
@@ -108,7 +62,7 @@ def asset_paths(model_dir: str, server: ServedModel) -> list[str]:
 
 
 def write_saved_model(
-    server: ServedModel, config: ExportConfig, to: str
+    server: ServedModel, config: "ExportConfig", to: str
 ) -> None:
     """Write a SavedModel with a single named copy of each weight."""
     # A loop over a layer loads and starts in half the time of unrolled layers.
@@ -131,7 +85,7 @@ def write_file(
     name: str,
     convert: Callable,
     server: ServedModel,
-    config: ExportConfig,
+    config: "ExportConfig",
     to: str,
 ) -> None:
     """Write a model as a single file, and the files that describe the model."""
@@ -146,13 +100,19 @@ class Format(NamedTuple):
 
     Attributes:
       write: a function that writes a `ServedModel` to a folder.
+      engine: the engine that verifies an export.
+      precisions: legal values of `precision`, which `LIMITS` must contain.
       model: the file that every export in this format contains.
+      weights: patterns of the files with the weights.
       assets: the folder of the files in `DESCRIPTION`.
       more: patterns of additional files.
     """
 
-    write: Callable[[ServedModel, ExportConfig, str], None]
+    write: Callable[[ServedModel, "ExportConfig", str], None]
+    engine: Engine
+    precisions: tuple[str, ...]
     model: str
+    weights: tuple[str, ...]
     assets: str = ""
     more: tuple[str, ...] = ()
 
@@ -160,24 +120,85 @@ class Format(NamedTuple):
         """Return the files of an export; the model and config are required."""
         described = [files.join(self.assets, name) for name in DESCRIPTION]
         needed = frozenset((self.model, described[0]))
-        return Contents(needed, (self.model, *self.more, *described))
+        known = (self.model, *self.weights, *self.more, *described)
+        return Contents(needed, known)
+
+
+def single_file(
+    name: str, convert: Callable, engine: Engine, precisions: tuple[str, ...]
+) -> Format:
+    """Return the format of exports that store the model in a single file."""
+    write = functools.partial(write_file, name, convert)
+    return Format(write, engine, precisions, name, weights=(name,))
 
 
 FORMATS = {
     "saved_model": Format(
         write_saved_model,
+        TENSORFLOW,
+        ("float32", "bfloat16"),
         "saved_model.pb",
+        VARIABLES,
         "assets",
-        (*VARIABLES, "fingerprint.pb", *tensorflow_serving.FILES),
+        ("fingerprint.pb", *tensorflow_serving.FILES),
     ),
-    "litert": Format(
-        functools.partial(write_file, MODEL_FILE, litert.convert), MODEL_FILE
+    "litert": single_file(
+        MODEL_FILE, litert.convert, LITERT, litert.PRECISIONS
     ),
-    "onnx": Format(
-        functools.partial(write_file, onnx_file.ONNX_FILE, onnx_file.convert),
-        onnx_file.ONNX_FILE,
+    "onnx": single_file(
+        onnx_file.ONNX_FILE, onnx_file.convert, ONNX_RUNTIME, ("float32",)
     ),
 }
+
+# The union of the formats' choices, without duplicates.
+PRECISIONS = tuple(
+    dict.fromkeys(x for form in FORMATS.values() for x in form.precisions)
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportConfig:
+    """The model to export, the format and the destination."""
+
+    model_dir: str = variant(MODEL_DIR)
+    export_dir: str = setting(
+        None, "Folder to write. An earlier export is replaced.", required=True
+    )
+
+    to: str = setting(
+        "saved_model",
+        "Format to write: saved_model accepts raw strings; litert and onnx "
+        "accept ids.",
+        choices=FORMATS,
+    )
+    precision: str = setting(
+        "float32",
+        "Precision of a SavedModel's matrix products, or of a LiteRT file: "
+        "dynamic_int8 has 8-bit weights; int8 also has 8-bit activations.",
+        choices=PRECISIONS,
+        group=DEVICES,
+    )
+    calibration_file: str | None = setting(
+        None,
+        "Calibration data for int8: examples in the task's format, or plain "
+        "text for a pretrained model.",
+        group=DEVICES,
+    )
+
+    def __post_init__(self):
+        validate(self)
+        legal = FORMATS[self.to].precisions
+        require(
+            self.precision in legal,
+            f"`precision` must be {' or '.join(legal)} for to={self.to}.",
+            precision=self.precision,
+        )
+        require(
+            not self.calibration_file or self.precision == "int8",
+            "`calibration_file` requires precision=int8.",
+            precision=self.precision,
+            calibration_file=self.calibration_file,
+        )
 
 
 def check_target(folder: str, to: str) -> None:
@@ -204,7 +225,7 @@ def other_format(folder: str, to: str) -> str:
 
 def model_size(folder: str) -> int:
     """Return the total size, in bytes, of an export's weight files."""
-    names = (*VARIABLES, MODEL_FILE, onnx_file.ONNX_FILE)
+    names = {name for form in FORMATS.values() for name in form.weights}
     return sum(
         files.size(path)
         for name in names
@@ -286,7 +307,7 @@ def export_model(config: ExportConfig, serving: ServingConfig) -> None:
             server.task.save(files.join(temporary, form.assets))
             finetuned = served_task(config.model_dir, serving)
             changed = changed_lengths(finetuned, server.task)
-        found = verify(exact, temporary, config.to, config.precision)
+        found = verify(exact, temporary, form.engine, config.precision)
         if config.to == "saved_model":
             copied = tensorflow_serving.write_files(server, temporary, folder)
         check_target(folder, config.to)  # files may have appeared meanwhile

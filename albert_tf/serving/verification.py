@@ -19,7 +19,6 @@ from albert_tf.serving.server import BASIC, ServedModel
 from albert_tf.text.packing import INPUTS
 
 Arrays = dict[str, np.ndarray]
-Engine = Callable[[Arrays], Arrays]  # inputs -> outputs
 
 USUAL_ROWS, USUAL_TOKENS, USUAL_MASKS = 2, 16, 3
 
@@ -142,12 +141,12 @@ def tensors(values: Arrays) -> dict[str, tf.Tensor]:
 
 
 def file_differences(
-    server: ServedModel, engine: Engine
+    server: ServedModel, run: Callable[[Arrays], Arrays]
 ) -> Iterator[Difference]:
-    """Yield the differences for a file that accepts ids, run by its engine."""
+    """Yield the differences for a file; `run` computes outputs from ids."""
     inputs = id_batch(server)
     wanted = arrays(server.numbers(**tensors(inputs)))
-    yield from differences(engine(inputs), wanted)
+    yield from differences(run(inputs), wanted)
 
 
 def saved_model(server: ServedModel, folder: str) -> Iterator[Difference]:
@@ -190,15 +189,26 @@ def onnx(server: ServedModel, folder: str) -> Iterator[Difference]:
     yield from file_differences(server, run)
 
 
-ENGINES: dict[str, tuple[str, Callable[[ServedModel, str], Iterator]]] = {
-    "saved_model": ("TensorFlow", saved_model),
-    "litert": ("LiteRT", litert),
-    "onnx": ("ONNX Runtime", onnx),
-}
+class Engine(NamedTuple):
+    """An engine that runs exports.
+
+    Attributes:
+      title: the engine's name in messages.
+      differences: a function that yields the differences between the export in
+        a folder and a `ServedModel`.
+    """
+
+    title: str
+    differences: Callable[[ServedModel, str], Iterator[Difference]]
+
+
+TENSORFLOW = Engine("TensorFlow", saved_model)
+LITERT = Engine("LiteRT", litert)
+ONNX_RUNTIME = Engine("ONNX Runtime", onnx)
 
 
 def verify(
-    server: ServedModel, folder: str, to: str, precision: str
+    server: ServedModel, folder: str, engine: Engine, precision: str
 ) -> Difference:
     """Run an export in its engine; return the largest difference from Python.
 
@@ -206,10 +216,9 @@ def verify(
       InputError: if the engine cannot run the export, or the difference is too
         large.
     """
-    engine, compare = ENGINES[to]
-    rule = f"{engine} must run the export and agree with the Python model"
+    rule = f"{engine.title} must run the export and agree with the Python model"
     try:
-        found = list(compare(server, folder))
+        found = list(engine.differences(server, folder))
     except Exception as error:  # any error that the engine raises
         lines = str(error).splitlines() or [type(error).__name__]
         raise InputError(
@@ -219,7 +228,7 @@ def verify(
     require(
         worst.share <= LIMITS[precision],
         f"{rule}; nothing was written.",
-        to=to,
+        precision=precision,
         largest_difference=f"{worst.size:.1e} in {worst.output}",
     )
     return max(found)

@@ -32,11 +32,13 @@ from albert_tf.serving.export import (
     changed_lengths,
     check_target,
     export_model,
+    model_size,
+    single_file,
 )
 from albert_tf.serving.playground_model import ExportedModel
 from albert_tf.serving.server import ServedModel
 from albert_tf.serving.signatures import ServingConfig
-from albert_tf.serving.verification import Difference
+from albert_tf.serving.verification import Difference, Engine
 from albert_tf.training import checkpoints
 
 
@@ -383,6 +385,41 @@ def test_the_size_of_an_export_is_that_of_its_weights(
         "300,000 parameters, 1.2 MB in float32; on disk 0.3 MB, 0.250 of that\n"
         f"Wrote {tmp_path}\n"
     )
+
+
+def test_all_files_of_weights_count(exported_dir, pretrained_model):
+    """The size of a SavedModel is that of its folder `variables`."""
+    folder = os.path.join(exported_dir, "variables")
+    sizes = [os.path.getsize(f"{folder}/{x}") for x in os.listdir(folder)]
+    assert model_size(exported_dir) == sum(sizes)
+    variables = checkpoints.named_variables(pretrained_model).values()
+    assert sum(sizes) > 4 * sum(v.shape.num_elements() for v in variables)
+
+
+def test_a_row_describes_a_format(
+    pretrained_dir, tmp_path, monkeypatch, capsys
+):
+    """A format's row determines its files, precisions, engine and size."""
+    seen = []
+
+    def compare(server, folder):
+        seen.append(os.path.getsize(f"{folder}/new.bin"))
+        return iter([Difference(0.0, 0.0, "x")])
+
+    row = single_file(
+        "new.bin",
+        lambda server, config: b"x" * 300_000,
+        Engine("an engine", compare),
+        ("bfloat16",),
+    )
+    monkeypatch.setitem(FORMATS, "onnx", row)
+    with pytest.raises(InputError, match="must be bfloat16 for to=onnx"):
+        ExportConfig(pretrained_dir, "x", "onnx")
+    for _ in range(2):  # the second export replaces the first one
+        out = tmp_path / "out"
+        written(pretrained_dir, out, to="onnx", precision="bfloat16")
+        assert "on disk 0.3 MB" in capsys.readouterr().out
+    assert seen == [300_000] * 2
 
 
 def test_a_full_disk_is_said(pretrained_dir, tmp_path, monkeypatch):

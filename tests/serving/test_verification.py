@@ -84,7 +84,7 @@ QUICK = {("gelu_erf", "onnx"), ("gelu_erf", "litert")}
     [
         pytest.param(x, to, marks=() if (x, to) in QUICK else pytest.mark.slow)
         for x in ACTIVATIONS
-        for to in BY
+        for to in export.FORMATS
     ],
 )
 def test_every_activation_runs_everywhere(activation, to, tmp_path, capsys):
@@ -209,7 +209,7 @@ def test_differences(found, size, share):
         ("int8", np.inf, False),
     ],
 )
-def test_how_much_a_precision_may_lose(precision, share, passes, monkeypatch):
+def test_how_much_a_precision_may_lose(precision, share, passes):
     """An export passes if its largest relative difference is small enough.
 
     The largest absolute difference is returned.
@@ -220,27 +220,32 @@ def test_how_much_a_precision_may_lose(precision, share, passes, monkeypatch):
     def compare(server, folder):
         return iter([large, worst, verification.Difference(0.0, 0.0, "x")])
 
-    monkeypatch.setitem(verification.ENGINES, "litert", ("LiteRT", compare))
+    engine = verification.Engine("LiteRT", compare)
     if passes:
-        found = verification.verify(None, "out", "litert", precision)
+        found = verification.verify(None, "out", engine, precision)
         assert found == max(large, worst)
         return
     with pytest.raises(InputError, match="LiteRT must run.* in worst$"):
-        verification.verify(None, "out", "litert", precision)
+        verification.verify(None, "out", engine, precision)
+
+
+def test_each_precision_has_a_limit():
+    """The limits on differences cover all precisions of all formats."""
+    assert verification.LIMITS.keys() == set(export.PRECISIONS)
 
 
 @pytest.mark.parametrize(
     ("message", "said"), [("bad node\nat 3", "bad node"), ("", "RuntimeError")]
 )
-def test_the_first_line_of_an_engines_error_is_said(message, said, monkeypatch):
+def test_the_first_line_of_an_engines_error_is_said(message, said):
     """An engine's error is reduced to its first line, or else to its type."""
 
     def compare(server, folder):
         raise RuntimeError(message)
 
-    monkeypatch.setitem(verification.ENGINES, "onnx", ("ONNX", compare))
+    engine = verification.Engine("ONNX", compare)
     with pytest.raises(InputError, match=f"ONNX must run.* Received: {said}$"):
-        verification.verify(None, "out", "onnx", "float32")
+        verification.verify(None, "out", engine, "float32")
 
 
 SIGNATURES = {
