@@ -11,6 +11,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.conversion import tf1, variable_names
 from albert_tf.conversion.named_tensors import Tensors, from_layout, to_layout
 from albert_tf.conversion.variable_names import (
+    ALBERT_ZH,
     HUGGING_FACE,
     places,
 )
@@ -119,3 +120,22 @@ def test_what_released_files_cannot_hold():
         heads = dataclasses.replace(whole, attention_head_size=size)
         with pytest.raises(InputError, match="pruned heads"):
             variable_names.as_released(heads)
+
+
+@pytest.mark.parametrize(
+    "layout", [ALBERT_ZH, HUGGING_FACE], ids=["albert_zh", "hub"]
+)
+def test_names_agree_on_the_part_of_a_layer(layout):
+    """A variable's names contain the same words in a layout and in ours.
+
+    The words distinguish variables of the same shape.
+    """
+    words = {"query": "query", "key": "key", "value": "value"}
+    words |= {"attention_": "attention", "mlm/": "predictions", "bias": "bias"}
+    norm = "hidden" if layout is ALBERT_ZH else "embedding"
+    config = dataclasses.replace(goldens.CONFIG, embedding_norm=norm)
+    for name, place in places(config, layout).items():
+        if layout is HUGGING_FACE:
+            name = name.replace("/beta", "/bias")
+        for ours, theirs in words.items():
+            assert (ours in name) == (theirs in place.name), name
