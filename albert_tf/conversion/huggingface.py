@@ -22,7 +22,7 @@ from albert_tf.base.packages import is_installed, need
 from albert_tf.conversion import tokenizer_json
 from albert_tf.conversion.huggingface_heads import WITHOUT_POOLER
 from albert_tf.conversion.named_tensors import Tensors
-from albert_tf.model.config import AlbertConfig
+from albert_tf.model.config import ACTIVATIONS, AlbertConfig
 from albert_tf.text.tokenizers import Tokenizer
 
 CONFIG = "config.json"
@@ -33,15 +33,11 @@ WEIGHTS = (SAFETENSORS, PICKLE, H5)  # the most reliable first
 FLOATS = "float32", "float16", "bfloat16"  # types of weights in these files
 LFS_POINTER = b"version https://git-lfs"
 
-# Hugging Face's "gelu" is the erf form; "gelu_new" is the released form.
-ACTIVATIONS = {
-    "gelu_new": "gelu",
-    "gelu_pytorch_tanh": "gelu",
-    "gelu": "gelu_erf",
-    "gelu_python": "gelu_erf",
-    "relu": "relu",
-    "tanh": "tanh",
-    "linear": "linear",
+# {Hugging Face's name of an activation: our name}
+OUR_NAMES = {
+    theirs: ours
+    for ours, activation in ACTIVATIONS.items()
+    for theirs in activation.hub_names
 }
 
 # {key of `config.json`: value that the key must have if it is present}
@@ -101,15 +97,15 @@ def as_config(values: dict, path: str) -> tuple[AlbertConfig, list[str]]:
         rule += "in ALBERT."
         require(value == legal, rule, **{key: f"{value} in {path}"})
     name = values.get("hidden_act", "gelu_new")
-    rule = f"`hidden_act` must be one of {', '.join(ACTIVATIONS)}."
-    require(name in [*ACTIVATIONS], rule, hidden_act=f"{name} in {path}")
+    rule = f"`hidden_act` must be one of {', '.join(OUR_NAMES)}."
+    require(name in [*OUR_NAMES], rule, hidden_act=f"{name} in {path}")
     known = set(AlbertConfig.__dataclass_fields__) - {"hidden_act"}
     kept = {key: value for key, value in values.items() if key in known}
     config = AlbertConfig.from_dict(
-        {**kept, "hidden_act": ACTIVATIONS[name]}, source=path
+        {**kept, "hidden_act": OUR_NAMES[name]}, source=path
     )
     warnings = []
-    if ACTIVATIONS[name] == "gelu_erf":
+    if OUR_NAMES[name] == "gelu_erf":
         warnings.append(
             f"{path} has hidden_act={name}, the erf form; the weights released "
             "by Google were trained with the tanh form, gelu_new"
@@ -121,11 +117,10 @@ def config_json(config: AlbertConfig) -> dict:
     """Return the content of a `config.json`, without the head's values."""
     values = json.loads(config.to_json())
     del values["sharing"], values["embedding_norm"]
-    names = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
     return {
         "model_type": "albert",
         **values,
-        "hidden_act": names[config.hidden_act],
+        "hidden_act": ACTIVATIONS[config.hidden_act].hub_names[0],
         "dtype": "float32",  # even if the file contains float16
         "layer_norm_eps": 1e-12,
         "classifier_dropout_prob": 0.1,

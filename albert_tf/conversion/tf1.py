@@ -16,7 +16,7 @@ from albert_tf.conversion.variable_names import (
     Layout,
     StoredTensor,
 )
-from albert_tf.model.config import CONFIG_FILE, AlbertConfig
+from albert_tf.model.config import ACTIVATIONS, CONFIG_FILE, AlbertConfig
 from albert_tf.tasks.classification import PAIR
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task import Task
@@ -45,7 +45,6 @@ HISTORICAL = {
     "num_memory_blocks": 0,
     "down_scale_factor": 1,
 }
-RELEASED_ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
 
 
 def find_prefix(path: str) -> str | None:
@@ -156,9 +155,9 @@ def read_config(path: str, tensors: Tensors) -> tuple[AlbertConfig, list[str]]:
 
 def released_json(config: AlbertConfig) -> Mapping:
     """Return the content of `albert_config.json` in the released form."""
-    known, activation = RELEASED_ACTIVATIONS, config.hidden_act
+    known = [name for name, x in ACTIVATIONS.items() if x.is_released]
     rule = f"The released code supports the activations {', '.join(known)}."
-    require(activation in known, rule, hidden_act=activation)
+    require(config.hidden_act in known, rule, hidden_act=config.hidden_act)
     values = json.loads(config.to_json())
     del values["sharing"], values["embedding_norm"]
     return values | HISTORICAL

@@ -136,7 +136,7 @@ class FeedForward(ConfiguredLayer):
 
     def build(self):
         c = self.config
-        self.activation = ACTIVATIONS[c.hidden_act]
+        self.activation = ACTIVATIONS[c.hidden_act].function
         self.intermediate = self.dense(
             "intermediate", c.hidden_size, c.intermediate_size
         )
@@ -375,7 +375,7 @@ class MaskedLMHead(ConfiguredLayer):
         # are normalized.
         self.norm_first = c.embedding_norm == "embedding"
         width = c.embedding_size if self.norm_first else c.hidden_size
-        self.activation = ACTIVATIONS[c.hidden_act]
+        self.activation = ACTIVATIONS[c.hidden_act].function
         self.transform = self.dense("transform", c.hidden_size, width)
         self.layer_norm = self.norm(width)
         self.output_bias = self.add_weight(

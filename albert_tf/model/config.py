@@ -8,6 +8,8 @@ import functools
 import itertools
 import json
 import re
+from collections.abc import Callable
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -24,14 +26,32 @@ def erf_gelu(x: tf.Tensor) -> tf.Tensor:
     return 0.5 * x * (1.0 + tf.math.erf(x * 0.5**0.5))
 
 
-# The released "gelu" is the tanh form; in some code bases, "gelu" is the erf
-# form.
+class Activation(NamedTuple):
+    """An activation function.
+
+    Attributes:
+      function: the function, without custom gradients, which exports to LiteRT
+        cannot contain: `tf.nn.silu` has one, and `x * tf.sigmoid(x)` does not.
+      hub_names: Hugging Face's names; files that we write use the first name.
+      is_released: whether the released TF1 code has the activation.
+    """
+
+    function: Callable[[tf.Tensor], tf.Tensor]
+    hub_names: tuple[str, ...]
+    is_released: bool
+
+
+# The released "gelu" is the tanh form; Hugging Face's "gelu" is the erf form.
 ACTIVATIONS = {
-    "gelu": functools.partial(tf.nn.gelu, approximate=True),
-    "gelu_erf": erf_gelu,
-    "relu": tf.nn.relu,
-    "tanh": tf.nn.tanh,
-    "linear": tf.identity,
+    "gelu": Activation(
+        functools.partial(tf.nn.gelu, approximate=True),
+        ("gelu_new", "gelu_pytorch_tanh"),
+        True,
+    ),
+    "gelu_erf": Activation(erf_gelu, ("gelu", "gelu_python"), False),
+    "relu": Activation(tf.nn.relu, ("relu",), True),
+    "tanh": Activation(tf.nn.tanh, ("tanh",), True),
+    "linear": Activation(tf.identity, ("linear",), True),
 }
 
 # The sharing strategies of the paper's Table 4. Each strategy names the parts
@@ -50,10 +70,6 @@ IGNORED_KEYS = frozenset(
     layers_to_keep directionality pooler_fc_size pooler_num_attention_heads
     pooler_num_fc_layers pooler_size_per_head pooler_type""".split()
 )
-
-# Hugging Face's names for the tanh form of GELU. Its name for the erf form is
-# `gelu`, which in this package's files is the tanh form.
-TANH_GELU = ("gelu_new", "gelu_pytorch_tanh")
 
 # Keys that occur only in a `config.json` from the Hugging Face hub.
 HUB_KEYS = frozenset("architectures model_type transformers_version".split())
@@ -225,7 +241,8 @@ class AlbertConfig:
 
         Args:
           values: the JSON object; keys in `IGNORED_KEYS` are accepted, as is an
-            `ln_type` of postln, and `hidden_act` may be in `TANH_GELU`.
+            `ln_type` of postln, and `hidden_act` may have Hugging Face's names
+            of `gelu`.
           source: the file's name, for error messages.
         """
         known = {field.name for field in dataclasses.fields(cls)}
@@ -246,7 +263,7 @@ class AlbertConfig:
             f"{', '.join(REQUIRED_KEYS)} must be given",
         )
         values = {k: v for k, v in values.items() if k in known}
-        if values.get("hidden_act") in TANH_GELU:
+        if values.get("hidden_act") in ACTIVATIONS["gelu"].hub_names:
             values["hidden_act"] = "gelu"
         try:
             return cls(**values)

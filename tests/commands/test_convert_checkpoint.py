@@ -22,7 +22,7 @@ from conversions import (
 from albert_tf.base.errors import InputError
 from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.model.albert import AlbertForPretraining
-from albert_tf.model.config import AlbertConfig
+from albert_tf.model.config import ACTIVATIONS, AlbertConfig
 from albert_tf.training import checkpoints
 
 
@@ -114,10 +114,15 @@ def model_dir(folder, config):
     return str(folder), checkpoints.save(str(folder), variables)
 
 
-def test_erf_gelu_has_no_place_in_tf1(tmp_path):
-    """A model with the erf form of GELU cannot be converted to TF1."""
-    source, _ = model_dir(tmp_path / "dir", goldens.variant("erf"))
-    refuse(tmp_path, source, "hidden_act=gelu_erf", "tf1")
+UNRELEASED = [name for name, x in ACTIVATIONS.items() if not x.is_released]
+
+
+@pytest.mark.parametrize("name", UNRELEASED)
+def test_other_activations_have_no_place_in_tf1(name, tmp_path):
+    """A model with an activation of our own cannot be converted to TF1."""
+    config = goldens.variant("shared", hidden_act=name)
+    source, _ = model_dir(tmp_path / "dir", config)
+    refuse(tmp_path, source, f"hidden_act={name}", "tf1")
 
 
 def test_pruned_heads_have_no_place_elsewhere(tmp_path):

@@ -20,12 +20,13 @@ from albert_tf.base.errors import InputError
 from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.conversion.huggingface import (
     LocalCopy,
+    as_config,
     config_json,
     encoder_alone,
 )
 from albert_tf.conversion.named_tensors import Tensors
 from albert_tf.conversion.tokenizer_json import character_class
-from albert_tf.model.config import AlbertConfig
+from albert_tf.model.config import ACTIVATIONS, AlbertConfig
 from albert_tf.training import checkpoints
 
 
@@ -193,7 +194,10 @@ def test_a_projection_between_equal_widths(tmp_path):
     [
         ({"model_type": "bert"}, "`model_type` must be albert"),
         ({"layer_norm_eps": 1e-5}, "`layer_norm_eps` must be 1e-12"),
-        ({"hidden_act": "silu"}, "`hidden_act` must be one of gelu_new"),
+        (
+            {"hidden_act": "no_such_activation"},
+            "`hidden_act` must be one of gelu_new",
+        ),
         ({"hidden_act": ["gelu"]}, "`hidden_act` must be one of gelu_new"),
         ({"position_embedding_type": "relative_key"}, "must be absolute"),
         ({"tie_word_embeddings": False}, "must be True"),
@@ -212,6 +216,20 @@ def test_settings_are_json_objects(name, golden, tmp_path):
     folder, _ = huggingface(tmp_path, golden)
     (folder / name).write_text("[1]")
     refuse(tmp_path, folder, f"`{name}` must be a JSON object.*{name}")
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_each_activation_has_its_own_names(name):
+    """A converted config has Hugging Face's first name for the activation.
+
+    Every name that Hugging Face has for the activation is read back as ours.
+    """
+    config = AlbertConfig(hidden_act=name)
+    values, names = config_json(config), ACTIVATIONS[name].hub_names
+    assert values["hidden_act"] == names[0]
+    for theirs in names:
+        found, _ = as_config(values | {"hidden_act": theirs}, "config.json")
+        assert found == config
 
 
 def test_erf_gelu_is_kept_and_said(golden, tmp_path):

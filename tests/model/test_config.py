@@ -4,11 +4,18 @@ import dataclasses
 import json
 import pathlib
 
+import numpy as np
 import pytest
+import tensorflow as tf
+from reference import albert_numpy
 
 from albert_tf.base.errors import InputError
-from albert_tf.conversion.huggingface import ACTIVATIONS
-from albert_tf.model.config import IGNORED_KEYS, SHARING, AlbertConfig
+from albert_tf.model.config import (
+    ACTIVATIONS,
+    IGNORED_KEYS,
+    SHARING,
+    AlbertConfig,
+)
 
 MODELS = pathlib.Path(__file__).parents[2] / "configs" / "models"
 BASE = json.loads((MODELS / "albert_base_v2.json").read_text())
@@ -51,7 +58,25 @@ def test_gelu_has_the_names_of_hugging_face(name):
     """Hugging Face's names for the tanh form of GELU are read as `gelu`."""
     values = {**vars(AlbertConfig()), "hidden_act": name}
     assert AlbertConfig.from_dict(values) == AlbertConfig()
-    assert ACTIVATIONS[name] == "gelu"
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_each_activation_computes_its_formula(name):
+    """Each activation agrees with NumPy, without a custom gradient."""
+    function = ACTIVATIONS[name].function
+    x = np.linspace(-9, 9, 1001)
+    graph = tf.function(function, autograph=False)
+    wanted = albert_numpy.ACTIVATIONS[name](x)
+    np.testing.assert_allclose(graph(tf.constant(x)), wanted, 1e-6, 1e-6)
+    concrete = graph.get_concrete_function(tf.TensorSpec([3]))
+    for node in concrete.graph.as_graph_def().node:
+        assert "_gradient_op_type" not in node.attr
+
+
+def test_the_activations_of_the_release():
+    """The released function `modeling.get_activation` has four activations."""
+    released = {name for name, x in ACTIVATIONS.items() if x.is_released}
+    assert released == {"linear", "relu", "gelu", "tanh"}
 
 
 def test_every_shipped_config_is_legal():
@@ -167,7 +192,10 @@ def test_group_of_a_layer():
         ({"attention_head_size": 0}, "`attention_head_size` must be at least"),
         ({"attention_head_size": "64"}, "must be a whole number"),
         ({"num_hidden_groups": 13}, "`num_hidden_groups` must be at most"),
-        ({"hidden_act": "swish"}, "`hidden_act` must be one of gelu"),
+        (
+            {"hidden_act": "no_such_activation"},
+            "`hidden_act` must be one of gelu",
+        ),
         ({"hidden_size": None}, "`hidden_size` must be given"),
         ({"sharing": "some"}, "`sharing` must be one of all, attention"),
         ({"embedding_norm": "E"}, "`embedding_norm` must be one of"),
