@@ -45,7 +45,6 @@ HEAD_TITLES = dict(
     zip(PRETRAINING_HEADS, ("masked-LM", "sentence-order"), strict=True)
 )
 PHONEME_HEADS = {f"{head}/": head[:-1] for head in plbert.HEADS}
-ENCODER, TF1_ENCODER = "albert/", "bert/"
 # {V: {H: (L, A)}} of the released models. No shape reveals L or A. Xlarge has
 # 32 heads according to the paper's rule H / 64, to TF-Hub's version 2 and to
 # albert_zh, but the released weights have 16 heads.
@@ -131,12 +130,12 @@ def open_tf1(prefix: str, how: Reading) -> Source:
     layout = tf1.layout_of(tensors)
     task, head = None, {}
     if how.encoder_only:
-        tensors = tf1.weights_alone(tensors)
-        tensors = tensors.where(lambda name: name.startswith(TF1_ENCODER))
+        tensors = tf1.weights_alone(tensors, layout)
+        tensors = tensors.where(lambda name: name.startswith(layout.encoder))
     else:
         task, head = read_head(tensors, config, how.task, how.pairs)
     if task:
-        tensors = tf1.weights_alone(tensors)
+        tensors = tf1.weights_alone(tensors, layout)
     folder = os.path.dirname(prefix)
     assets = files.join(os.path.dirname(folder), tf1.HUB_ASSETS)
     return Source(
@@ -152,7 +151,8 @@ def open_tf1(prefix: str, how: Reading) -> Source:
 
 def is_of_head(name: str) -> bool:
     """Return whether a variable belongs to a task head or a phoneme head."""
-    return not name.startswith(("albert/", OPTIMIZER, *PRETRAINING_HEADS))
+    others = MODEL_DIR.encoder, OPTIMIZER, *PRETRAINING_HEADS
+    return not name.startswith(others)
 
 
 def open_model_dir(prefix: str, how: Reading) -> Source:
@@ -179,7 +179,8 @@ def open_model_dir(prefix: str, how: Reading) -> Source:
         lambda name: name == kept or not name.startswith(left_out)
     )
     if how.encoder_only:
-        tensors = tensors.where(lambda name: name.startswith(ENCODER))
+        encoder = MODEL_DIR.encoder
+        tensors = tensors.where(lambda name: name.startswith(encoder))
     config_file = how.config_file or files.join(folder, CONFIG_FILE)
     config = AlbertConfig.from_json_file(config_file)
     return Source(
@@ -257,8 +258,7 @@ def open_plbert(path: str, how: Reading) -> Source:
         config, warnings = AlbertConfig.from_json_file(how.config_file), []
     tensors, weights = plbert.open_weights(path, config)
     if how.encoder_only:
-        backbone = huggingface.BACKBONE
-        tensors = tensors.where(lambda name: name.startswith(backbone))
+        tensors = tensors.where(lambda name: name.startswith(PLBERT.encoder))
     head = plbert.head_places(tensors.shapes, config)
     return Source(
         PLBERT,

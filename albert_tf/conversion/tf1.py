@@ -29,9 +29,6 @@ BEST_PREFIX = "model.ckpt-best"  # name in the released archives
 HUB_PREFIX = "variables/variables"
 HUB_ASSETS = "assets"
 HUB_SCOPE = "module/"  # scope of the variables of a fine-tuned module
-SLOT_ENDINGS = tuple(
-    pattern.removeprefix("{}") for pair in GOOGLE.slots for pattern in pair
-)
 SPM_NAME = "30k-clean.model"  # name that the released exporter requires
 
 # Only object-based checkpoints, such as those in a model directory, have this
@@ -100,16 +97,18 @@ def without_scope(tensors: Tensors) -> Tensors:
     return Tensors(shapes, lambda name: tensors.read(places[name]))
 
 
-def weights_alone(tensors: Tensors) -> Tensors:
+def weights_alone(tensors: Tensors, layout: Layout) -> Tensors:
     """Return tensors without the optimizer's slots and step."""
+    slots = tuple(x.removeprefix("{}") for pair in layout.slots for x in pair)
     return tensors.where(
-        lambda name: name != GOOGLE.step and not name.endswith(SLOT_ENDINGS)
+        lambda name: name != layout.step and not name.endswith(slots)
     )
 
 
 def layout_of(tensors: Tensors) -> Layout:
     """Return the TF1 naming scheme that a file follows."""
-    hidden = "bert/embeddings/word_embeddings_2" in tensors.shapes
+    name = "albert/embeddings/embedding_hidden_mapping_in/kernel"
+    hidden = ALBERT_ZH.name_of(name) in tensors.shapes
     return ALBERT_ZH if hidden else GOOGLE
 
 
@@ -140,16 +139,16 @@ def read_config(path: str, tensors: Tensors) -> tuple[AlbertConfig, list[str]]:
     embedding width, the weights also determine the width.
     """
     values = files.read_json_object(path, "`albert_config_file`")
-    warnings = []
-    table = tensors.shapes.get("bert/embeddings/word_embeddings", ())
+    layout, warnings = layout_of(tensors), []
+    words = layout.name_of("albert/embeddings/word_embeddings")
+    table = tensors.shapes.get(words, ())
     if "embedding_size" not in values and len(table) == 2:
         values["embedding_size"] = table[1]
         warnings.append(
             f"{path} has no embedding_size (the released code would use 128);"
             f" the weights have {table[1]}"
         )
-    if layout_of(tensors) is ALBERT_ZH:
-        values["embedding_norm"] = "hidden"
+    values["embedding_norm"] = layout.embedding_norm
     return AlbertConfig.from_dict(values, source=path), warnings
 
 

@@ -121,6 +121,9 @@ class Layout:
     Attributes:
       title: the layout's name in messages.
       column: the layout's column in the table.
+      encoder: the beginning of the names of the encoder's variables, and of no
+        other names.
+      embedding_norm: the only legal `embedding_norm`; None if all are legal.
       slots: pairs of name patterns for a variable's m and v in the optimizer. A
         file uses one pair; files that we write use the first pair.
       step: name of the optimizer's step counter.
@@ -129,14 +132,21 @@ class Layout:
 
     title: str
     column: int
+    encoder: str
+    embedding_norm: str | None = None
     slots: tuple[tuple[str, str], ...] = ()
     step: str | None = None
     advice: str = ""
+
+    def name_of(self, ours: str) -> str | None:
+        """Return the layout's name, in the table's form, for our name."""
+        return next(row[self.column] for row in _TABLE if row[0] == ours)
 
 
 MODEL_DIR = Layout(
     "model directory",
     column=0,
+    encoder="albert/",
     slots=(("optimizer/{}/m", "optimizer/{}/v"),),
     step="optimizer/iterations",
 )
@@ -144,22 +154,30 @@ _TF1_SLOTS = (("{}/adam_m", "{}/adam_v"), ("{}/lamb_m", "{}/lamb_v"))
 GOOGLE = Layout(
     "TF1 checkpoint, google-research names",
     column=2,
+    encoder="bert/",
+    embedding_norm="embedding",
     slots=_TF1_SLOTS,
     step="global_step",
 )
 ALBERT_ZH = Layout(
     "TF1 checkpoint, names of albert_zh's first release",
     column=3,
+    encoder="bert/",
+    embedding_norm="hidden",
     slots=_TF1_SLOTS,
     step="global_step",
 )
 HUGGING_FACE = Layout(
     "Hugging Face folder",
     column=4,
+    encoder="albert.",
+    embedding_norm="embedding",
     advice=" It must have exactly the weights of its `architectures`; "
     "transformers would initialize missing weights at random.",
 )
-PLBERT = Layout("folder of PL-BERT or StyleTTS 2", HUGGING_FACE.column)
+PLBERT = dataclasses.replace(
+    HUGGING_FACE, title="folder of PL-BERT or StyleTTS 2", advice=""
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -270,18 +288,18 @@ def places(config: AlbertConfig, layout: Layout) -> dict[str, StoredTensor]:
     """
     groups, inner = config.num_hidden_groups, config.inner_group_num
     require(
-        layout is not ALBERT_ZH or groups * inner == 1,
-        "albert_zh's first release shares one block across all layers; "
+        "{g}" in layout.name_of(_A + "query/kernel") or groups * inner == 1,
+        f"A {layout.title} stores one block, which all layers share; "
         "`num_hidden_groups` and `inner_group_num` must be 1.",
         num_hidden_groups=groups,
         inner_group_num=inner,
     )
-    norm = config.embedding_norm
+    norm = layout.embedding_norm
     require(
-        layout not in (GOOGLE, HUGGING_FACE, PLBERT) or norm != "hidden",
-        f"A {layout.title} cannot store albert_zh's first architecture; "
-        "`embedding_norm` must be embedding.",
-        embedding_norm=norm,
+        norm in (None, config.embedding_norm),
+        f"A {layout.title} cannot store this architecture; `embedding_norm` "
+        f"must be {norm}.",
+        embedding_norm=config.embedding_norm,
     )
     table = {}
     for name, shape, row, block in _expand(config):

@@ -13,13 +13,16 @@ from albert_tf.conversion.named_tensors import Tensors, from_layout, to_layout
 from albert_tf.conversion.variable_names import (
     ALBERT_ZH,
     HUGGING_FACE,
+    Layout,
     places,
 )
 from albert_tf.model.albert import AlbertForPretraining
-from albert_tf.model.config import AlbertConfig
+from albert_tf.model.config import EMBEDDING_NORMS, AlbertConfig
 from albert_tf.training.checkpoints import named_variables
 
 TABLES = json.loads((goldens.FOLDER / "tables.json").read_text())
+
+LAYOUTS = [x for x in vars(variable_names).values() if isinstance(x, Layout)]
 
 # The number of variables in each released file, including slots and step.
 COUNTS = {
@@ -106,8 +109,6 @@ def test_what_released_files_cannot_hold():
         with pytest.raises(InputError, match="`sharing` must be all or none"):
             variable_names.as_released(config)
     hidden = goldens.variant("norm at H")
-    with pytest.raises(InputError, match="`embedding_norm` must be embedding"):
-        places(hidden, HUGGING_FACE)
     groups = dataclasses.replace(hidden, num_hidden_groups=2)
     inner = dataclasses.replace(hidden, inner_group_num=2)
     both = dataclasses.replace(groups, inner_group_num=2)
@@ -139,3 +140,21 @@ def test_names_agree_on_the_part_of_a_layer(layout):
             name = name.replace("/beta", "/bias")
         for ours, theirs in words.items():
             assert (ours in name) == (theirs in place.name), name
+
+
+@pytest.mark.parametrize("norm", EMBEDDING_NORMS)
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.title)
+def test_the_encoder_has_a_prefix_of_its_own(layout, norm):
+    """A layout's `encoder` distinguishes the encoder's names from the others.
+
+    If the layout cannot store the encoder, an error names the legal setting.
+    """
+    config = dataclasses.replace(goldens.CONFIG, embedding_norm=norm)
+    if layout.embedding_norm not in (None, norm):
+        rule = f"`embedding_norm` must be {layout.embedding_norm}"
+        with pytest.raises(InputError, match=rule):
+            places(config, layout)
+        return
+    for name, place in places(config, layout).items():
+        is_encoder = place.name.startswith(layout.encoder)
+        assert is_encoder == name.startswith("albert/"), name

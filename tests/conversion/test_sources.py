@@ -7,18 +7,25 @@ import math
 import goldens
 import numpy as np
 import pytest
+import released_files
 import tensorflow as tf
-from conversions import release
+from conversions import release, with_slots
 
-from albert_tf.conversion import tf1
+from albert_tf.conversion import tf1, variable_names
 from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.conversion.named_tensors import Tensors
 from albert_tf.conversion.sources import (
+    Reading,
     Source,
     compare_with_released,
     describe_source,
+    open_source,
 )
-from albert_tf.conversion.variable_names import MODEL_DIR, variable_shapes
+from albert_tf.conversion.variable_names import (
+    MODEL_DIR,
+    Layout,
+    variable_shapes,
+)
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.registry import find
 from albert_tf.text.symbols import preset
@@ -40,6 +47,32 @@ def test_embedding_size_is_taken_from_the_weights(golden, tmp_path):
     assert any("no embedding_size" in line for line in lines)
     config = AlbertConfig.from_model_dir(str(tmp_path / "dir"))
     assert config.embedding_size == 16
+
+
+def test_a_row_describes_a_layout(golden, tmp_path, monkeypatch):
+    """A TF1 layout's names, slots and step are those of its row.
+
+    This also applies if only the encoder is read.
+    """
+    rows = variable_names._TABLE
+    rows = [(*row, row[2].replace("bert", "x")) for row in rows]
+    monkeypatch.setattr(variable_names, "_TABLE", rows)
+    layout = Layout("new", 5, "x/", "embedding", (("{}/a", "{}/b"),), "steps")
+    monkeypatch.setattr(tf1, "GOOGLE", layout)
+    weights = {n.replace("bert", "x"): w for n, w in golden.weights.items()}
+    table = with_slots(weights, ("a", "b"))
+    table["steps"] = table.pop("global_step")
+    source = release(tmp_path / "in", golden.config, table, embedding_size=None)
+    ours = goldens.to_ours(golden.weights, golden.config)
+    encoder = {n: w for n, w in ours.items() if n.startswith("albert/")}
+    whole = open_source(source).tensors.read_all()
+    assert int(whole["optimizer/iterations"]) == 125_000
+    assert len(whole) == 3 * len(ours) + 1
+    alone = open_source(source, Reading(encoder_only=True)).tensors.read_all()
+    for found, wanted in ((whole, ours), (alone, encoder)):
+        same = {name: found[name] for name in wanted}
+        released_files.assert_same(same, wanted)
+    assert alone.keys() == encoder.keys()
 
 
 @pytest.mark.parametrize(
