@@ -266,11 +266,8 @@ def unmoved(folder: str, name: str) -> Callable[[], None]:
     """Return a function that fails if a local folder is no longer at its path.
 
     Programs that create missing folders would continue in a new, incomplete
-    folder. The function never fails if the folder is remote or missing now.
-
-    Args:
-      folder: the folder.
-      name: the setting that names the folder, for the error message.
+    folder. The function never fails if the folder is remote or missing now. The
+    error names the folder's setting, `name`.
     """
 
     def identity() -> tuple[int, int] | None:
