@@ -310,22 +310,23 @@ class RunFact(NamedTuple):
     change: str
 
 
-def facts(config: Any, change: str = "") -> dict[str, RunFact]:
-    """Return {name: fact} for a settings dataclass, with JSON-ready values.
+def facts(*configs: Any, change: str = "") -> dict[str, RunFact]:
+    """Return {name: fact} for settings dataclasses, with JSON-ready values.
 
     Settings without a `change` are omitted.
 
     Args:
-      config: a dataclass of `setting` fields.
+      *configs: dataclasses of `setting` fields.
       change: a value to use instead of the `change` of each field.
     """
     table = {}
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        value = list(value) if isinstance(value, tuple) else value
-        meaning = change or field.metadata["change"]
-        if meaning:
-            table[field.name] = RunFact(value, meaning)
+    for config in configs:
+        for field in dataclasses.fields(config):
+            value = getattr(config, field.name)
+            value = list(value) if isinstance(value, tuple) else value
+            meaning = change or field.metadata["change"]
+            if meaning:
+                table[field.name] = RunFact(value, meaning)
     return table
 
 

@@ -89,7 +89,8 @@ class FinetuningTrainer(Trainer):
         )
 
     def facts(self) -> dict[str, RunFact]:
-        return super().facts() | facts(self.recipe, "another recipe")
+        own = facts(self.recipe, change="another recipe")
+        return super().facts() | own
 
     # Adversarial training.
 
@@ -381,7 +382,8 @@ def run_training(
       *jobs: the tasks, with their examples.
     """
     every = s.training.eval_steps
-    run = Run(trainer, s.run.output_dir, example_facts(*jobs))
+    others = facts(*s.configs()) | example_facts(*jobs)
+    run = Run(trainer, s.run.output_dir, others)
     hooks = standard(s.training, None, *s.hooks)
     if s.run.do_eval:
         follow = EarlyStopping(every, s.recipe, keep.metric)

@@ -258,7 +258,7 @@ class Trainer:
             "replicas": RunFact(self.strategy.num_replicas_in_sync, MASKS),
             "per_replica": RunFact(self.per_replica, "another loss"),
             **facts(self.training),
-            **facts(self.optimizer.config, "another update rule"),
+            **facts(self.optimizer.config, change="another update rule"),
         }
 
     def _divisors(self, batch: Batch) -> dict[str, tf.Tensor]:

@@ -1,5 +1,6 @@
 """Steps with weight averages, adversarial training and frozen parts."""
 
+import dataclasses
 from unittest import mock
 
 import keras
@@ -289,6 +290,22 @@ def test_what_the_end_of_a_run_keeps(run, values, over, kept, monkeypatch):
     steps.assert_called_once()
     assert keep.keep.mock_calls == [mock.call(made)] * kept
     assert restored.mock_calls == [mock.call(trainer.model, "o")] * over
+
+
+def test_every_setting_with_a_change_is_a_fact(monkeypatch):
+    """A setting with `change` is a fact of the run, whichever class has it."""
+    s = build(model_dir="m", output_dir="o", num_train_steps=5, do_train=True)
+    every = [f for config in s.configs() for f in dataclasses.fields(config)]
+    for field in every:
+        changed = {**field.metadata, "change": "another loss"}
+        monkeypatch.setattr(field, "metadata", changed)
+    run = mock.Mock(side_effect=InterruptedError)
+    monkeypatch.setattr(finetuning_trainer, "Run", run)
+    with pytest.raises(InterruptedError):
+        finetuning_trainer.run_training(s, None, None, None, None)
+    *_, facts = run.call_args.args
+    assert facts.keys() == {field.name for field in every}
+    assert facts["model_dir"] == ("m", "another loss")
 
 
 def rates(folder):

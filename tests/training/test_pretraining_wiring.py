@@ -1,6 +1,7 @@
 """The values that `pretrain` passes to other parts of a run."""
 
 import dataclasses
+import itertools
 import types
 
 import pytest
@@ -21,7 +22,7 @@ from albert_tf.training.hooks import MeasureSpread, make_monitor
 from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.phases import Phase
 from albert_tf.training.pretraining import run_setup, warm_start
-from albert_tf.training.pretraining.pretrain import pretraining_hooks
+from albert_tf.training.pretraining.pretrain import make_run, pretraining_hooks
 from albert_tf.training.pretraining.run_setup import (
     check_records,
     make_trainer,
@@ -143,6 +144,24 @@ def test_workers_compare_what_determines_the_run(monkeypatch):
     assert values["shares of data_dir"] == [1.0]
     assert values["held-out records"] == [0]
     assert not {"output_dir", "init_checkpoint", "tpu_name"} & values.keys()
+
+
+def test_every_setting_with_a_change_is_a_fact(monkeypatch, tmp_path):
+    """A setting with `change` is a fact of the run, whichever class has it."""
+    folders = {"records": metadata.Metadata(16, 3, 50, "", {})}
+    output = {"output_dir": str(tmp_path), "compat": "google"}
+    setup = make_setup(tiny.CONFIG, folders, **output)
+    setup = dataclasses.replace(setup, strategy=tf.distribute.get_strategy())
+    made = {"replicas", "per_replica", "train_records", "hosts"}
+    made |= {"schedule of phases", *vars(setup.optimizer)}
+    assert make_run(setup, None).facts.keys() >= made
+    parts = setup.pretraining, setup.optimizer, setup.training, setup.devices
+    for field in itertools.chain(*map(dataclasses.fields, parts)):
+        changed = {**field.metadata, "change": "another loss"}
+        monkeypatch.setattr(field, "metadata", changed)
+    facts = make_run(setup, None).facts
+    assert facts.keys() == made | setup.settings.keys()
+    assert facts["compat"] == ("google", "another loss")
 
 
 def test_records_without_a_tokenizer_are_noted(tmp_path, capsys):

@@ -132,7 +132,7 @@ def make_run(setup: Setup, clock: Clock | None) -> Run:
     """Print a summary of the run; return the run, new or resumed."""
     trainer, run_phases = setup.trainer(), setup.phases()
     describe_run(trainer, run_phases)
-    facts = {
+    facts = settings.facts(setup.pretraining, setup.devices) | {
         "train_records": RunFact(fingerprint(setup.folders), "other data"),
         # Not the optimizer's `schedule`, which is a fact of the trainer.
         "schedule of phases": RunFact(
