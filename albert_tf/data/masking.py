@@ -269,7 +269,7 @@ class MaskingConfig:
         return list(map(float, self.mask_same_random))
 
     def written(self) -> dict:
-        """Return the settings for `metadata.json`, as JSON values.
+        """Return the settings for `metadata.json`, with shares as numbers.
 
         The released shares are omitted, as in records that are older than the
         setting.

@@ -183,6 +183,15 @@ def test_two_builds_at_once(corpus, tmp_path, monkeypatch):
     build.run(*settings(corpus, output, **scratch))
 
 
+def test_lists_among_the_settings_are_recognized(tmp_path):
+    """A build with a tuple among its settings may be repeated."""
+    for _ in range(2):
+        folder = BuildFolder(str(tmp_path), None, {"a": ("0", "1"), "b": 0.1})
+        assert not folder.claim()
+    with pytest.raises(InputError, match="a: .* then, .*'2'.* now"):
+        BuildFolder(str(tmp_path), None, {"a": ("2",), "b": 0.1}).claim()
+
+
 def test_builds_that_differ_share_no_scratch(tmp_path):
     """Only builds into the same folder have the same scratch folder."""
     folders = [BuildFolder(name, "scratch", {"a": 1}) for name in "xxy"]

@@ -178,6 +178,35 @@ def test_records_can_be_masked_at_another_rate(kinds):
     assert used.sum() / lengths.sum() == pytest.approx(0.3, abs=0.015)
 
 
+def other(field):
+    """Return a legal value of a setting that differs from its default."""
+    if choices := field.metadata["choices"]:
+        return next(value for value in choices if value != field.default)
+    if field.name == "mask_same_random":
+        return "0.9", "0.0", "0.1"
+    if isinstance(field.default, bool):
+        return not field.default
+    if isinstance(field.default, tuple):
+        return *field.default, "1"
+    return 2 * (field.default or 2)
+
+
+@pytest.mark.parametrize("usual", ["masking", "do_permutation"])
+def test_readers_mask_as_the_build_was_told(corpus, tmp_path, usual):
+    """Every masking setting of a build is read back from its metadata.
+
+    A repeated build with the same settings is complete. Only static records can
+    be permuted.
+    """
+    fields = dataclasses.fields(MaskingConfig)
+    asked = {field.name: other(field) for field in fields}
+    asked[usual] = getattr(MaskingConfig(), usual)
+    for _ in range(2):
+        run(corpus, tmp_path, **asked)
+        found = read_metadata(str(tmp_path)).masking_config()
+        assert dataclasses.asdict(found) == asked
+
+
 def test_words_are_masked_whole(kinds):
     """Masking follows the word boundaries stored in the records."""
     tokenizer = load_tokenizer(str(kinds / "dynamic"))

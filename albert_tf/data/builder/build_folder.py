@@ -61,7 +61,9 @@ class BuildFolder:
     def __init__(
         self, output_dir: str, scratch_dir: str | None, identity: dict
     ):
-        self.output_dir, self.identity = output_dir, identity
+        self.output_dir = output_dir
+        # As it will be read from JSON, in which tuples become lists.
+        self.identity = json.loads(json.dumps(identity))
         self._manifest = files.join(output_dir, MANIFEST_FILE)
         # The path of `scratch` is unique to this output folder and settings.
         self._place = scratch_dir or output_dir
