@@ -86,7 +86,7 @@ def make_monitor(run: Run, peak_flops: float | None = None) -> Monitor:
 
 
 class Measure(Hook):
-    """A hook that measures speed and, with LAMB, trust ratios.
+    """A hook that measures speed and, if the rule has them, trust ratios.
 
     It must precede `Log`.
     """
@@ -97,7 +97,7 @@ class Measure(Hook):
     def after(self, run, window):
         speed = window.values["examples_per_second"]
         window.values |= self.monitor_of(run).scalars(speed)
-        if run.trainer.optimizer.config.optimizer == "lamb":
+        if run.trainer.optimizer.config.rule.has_trust_ratio:
             ratios = sorted(run.trainer.trust_ratios().numpy().tolist())
             window.values |= {
                 "trust_ratio_min": ratios[0],

@@ -4,12 +4,6 @@ LAMB and AdamW follow the released `lamb_optimizer.py` and `optimization.py`: by
 default, there is no bias correction; the trust ratio includes weight decay; and
 norms and biases have neither weight decay nor a trust ratio.
 `keras.optimizers.Lamb` differs in all three points.
-
-Muon updates a matrix by its momentum, whose singular values are all set close
-to 1 (Jordan et al., https://kellerjordan.github.io/posts/muon). Weight decay
-follows the paper https://arxiv.org/abs/2502.16982, but the root mean square of
-an update is twice as large as in that paper. With this scale, a rate that suits
-AdamW suits both the matrices and the variables that AdamW updates.
 """
 
 import contextlib
@@ -17,7 +11,6 @@ import dataclasses
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import keras
@@ -27,51 +20,96 @@ from albert_tf.base.errors import require
 from albert_tf.base.settings import OPTIMIZER, Validated, setting
 from albert_tf.model.ops import xla_compiled
 from albert_tf.training.distribution import all_sum
+from albert_tf.training.muon import MATRICES, muon_rule
 from albert_tf.training.schedules import SCHEDULES
 
-# The matrices that Muon updates; they map hidden states. As is usual, AdamW
-# updates embedding tables, heads, norms and biases.
-MATRICES = re.compile(
-    r"albert/(encoder/.*|embeddings/embedding_hidden_mapping_in)/kernel$"
-)
-MOMENTUM = 0.95
-# Root mean square of an update. The final losses of `tiny` after 1,000 steps of
-# batch size 64 were 4.31 with 0.4 at a rate of 1.4e-3, 4.34 with 0.2 at 2e-3
-# and 2.8e-3, and 4.44 with AdamW.
-RMS = 0.4
-ITERATIONS = 5
-COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # coefficients of x, x^3 and x^5
+
+def debias(beta: float, t):
+    """Return 1 - beta^t, accurate in float32 for beta near 1."""
+    return -tf.math.expm1(t * math.log(beta)) if beta else 1.0
 
 
-def orthogonalized(x: tf.Tensor, dtype: str = "float32") -> tf.Tensor:
-    """Approximate U V^T of x = U S V^T by Newton-Schulz iterations.
+class Adam(NamedTuple):
+    """Adam's hyperparameters; equal tuples share a `tf.function` trace."""
 
-    Matrix products are computed in `dtype`. With bfloat16, which Jordan's code
-    uses, the singular values are also close to 1.
+    beta_1: float
+    beta_2: float
+    epsilon: float
+    bias_correction: bool
+
+    @classmethod
+    def of(cls, c: "OptimizerConfig") -> "Adam":
+        """Return the hyperparameters from an optimizer's settings."""
+        return cls(*(getattr(c, name) for name in cls._fields))
+
+
+def adam_direction(m, v, t, c: Adam):
+    """Return the update direction for moments m and v after t steps."""
+    if c.bias_correction:
+        m = m / debias(c.beta_1, t)
+        v = v / debias(c.beta_2, t)
+    return m / (tf.sqrt(v) + c.epsilon)
+
+
+def adam_update(w, g, m, v, t, decay: float, c: Adam):
+    """Return the update direction u, including decay, and the new m and v."""
+    m = c.beta_1 * m + (1.0 - c.beta_1) * g
+    v = c.beta_2 * v + (1.0 - c.beta_2) * tf.square(g)
+    u = adam_direction(m, v, t, c)
+    return (u + decay * w if decay else u), m, v
+
+
+# The smallest number of elements at which XLA updates a variable. With XLA, an
+# update needs one pass over memory instead of ten. For small variables,
+# launching XLA's code would take longer than the passes that it saves.
+FUSED_SIZE = 1 << 16
+compiled_adam_update = xla_compiled(adam_update)
+
+
+def trust_ratio(w, u):
+    """Return ||w|| / ||u||, or 1 where either norm is 0."""
+    w_norm, u_norm = tf.norm(w), tf.norm(u)
+    defined = tf.logical_and(w_norm > 0.0, u_norm > 0.0)
+    return tf.where(defined, tf.math.divide_no_nan(w_norm, u_norm), 1.0)
+
+
+def adam_rule(w, g, m, v, t, decay: float, c, compiled: bool, dtype: str):
+    """Return the update direction u of a variable, and the new m and v.
+
+    Args:
+      w: the variable's value.
+      g: the variable's gradient.
+      m, v: the gradient's first and second moments.
+      t: the float32 number of this step, counted from 1.
+      decay: the weight decay, which u includes.
+      c: the `OptimizerConfig`.
+      compiled: whether XLA may compile parts.
+      dtype: the dtype of matrix products, if the rule has any.
     """
-    tall = x.shape[0] > x.shape[1]
-    x = tf.transpose(x) if tall else x
-    x = tf.cast(x / (tf.norm(x) + 1e-7), dtype)
-    a, b, c = COEFFICIENTS
-    for _ in range(ITERATIONS):
-        square = tf.matmul(x, x, transpose_b=True)
-        x = a * x + tf.matmul(b * square + c * tf.matmul(square, square), x)
-    x = tf.cast(x, "float32")
-    return tf.transpose(x) if tall else x
+    compiled = compiled and w.shape.num_elements() >= FUSED_SIZE
+    update = compiled_adam_update if compiled else adam_update
+    return update(w, g, m, v, t, decay, Adam.of(c))
 
 
-def muon_rule(w, g, m, v, rate, t, excluded, c, compiled=True, dtype="float32"):
-    """Return the new (w, m, v) of a matrix; see `update_rule`.
+class Rule(NamedTuple):
+    """An update rule.
 
-    The rule ignores `t`, `excluded`, `compiled` and all settings in `c` except
-    the weight decay, and does not change v. Matrix products are computed in
-    `dtype`.
+    Attributes:
+      update: the update of a variable; see `adam_rule`.
+      matrix_update: the update of `MATRICES`; None means `update`.
+      has_trust_ratio: whether the trust ratio scales the updates.
     """
-    m = MOMENTUM * m + g
-    u = orthogonalized(g + MOMENTUM * m, dtype)
-    u = u * (RMS * math.sqrt(max(w.shape)))
-    return w - rate * (u + c.weight_decay_rate * w), m, v
 
+    update: Callable
+    matrix_update: Callable | None = None
+    has_trust_ratio: bool = False
+
+
+RULES = {
+    "lamb": Rule(adam_rule, has_trust_ratio=True),
+    "adamw": Rule(adam_rule),
+    "muon": Rule(adam_rule, matrix_update=muon_rule),
+}
 
 AVERAGE = "optimizer/average/"  # prefix of averaged weights in a checkpoint
 
@@ -146,7 +184,7 @@ class OptimizerConfig(Validated):
         "lamb",
         "Update rule; muon uses Muon for the encoder's matrices and AdamW for "
         "the rest.",
-        choices=("lamb", "adamw", "muon"),
+        choices=tuple(RULES),
     )
     learning_rate: float | str = setting(
         0.00176,
@@ -200,90 +238,49 @@ class OptimizerConfig(Validated):
     )
 
     @property
+    def rule(self) -> Rule:
+        """The update rule."""
+        return RULES[self.optimizer]
+
+    @property
     def peak_step(self) -> int:
         """The first step after warm-up, counted from 0."""
         return self.start_warmup_step + self.num_warmup_steps
 
 
-def debias(beta: float, t):
-    """Return 1 - beta^t, accurate in float32 for beta near 1."""
-    return -tf.math.expm1(t * math.log(beta)) if beta else 1.0
-
-
-class Adam(NamedTuple):
-    """Adam's hyperparameters; equal tuples share a `tf.function` trace."""
-
-    beta_1: float
-    beta_2: float
-    epsilon: float
-    bias_correction: bool
-
-    @classmethod
-    def of(cls, c: OptimizerConfig) -> "Adam":
-        """Return the hyperparameters from an optimizer's settings."""
-        return cls(*(getattr(c, name) for name in cls._fields))
-
-
-def adam_direction(m, v, t, c: Adam):
-    """Return the update direction for moments m and v after t steps."""
-    if c.bias_correction:
-        m = m / debias(c.beta_1, t)
-        v = v / debias(c.beta_2, t)
-    return m / (tf.sqrt(v) + c.epsilon)
-
-
-def adam_update(w, g, m, v, t, decay: float, c: Adam):
-    """Return the update direction u, including decay, and the new m and v."""
-    m = c.beta_1 * m + (1.0 - c.beta_1) * g
-    v = c.beta_2 * v + (1.0 - c.beta_2) * tf.square(g)
-    u = adam_direction(m, v, t, c)
-    return (u + decay * w if decay else u), m, v
-
-
-# The smallest number of elements at which XLA updates a variable. With XLA, an
-# update needs one pass over memory instead of ten. For small variables,
-# launching XLA's code would take longer than the passes that it saves.
-FUSED_SIZE = 1 << 16
-compiled_adam_update = xla_compiled(adam_update)
-
-
-def trust_ratio(w, u):
-    """Return ||w|| / ||u||, or 1 where either norm is 0."""
-    w_norm, u_norm = tf.norm(w), tf.norm(u)
-    defined = tf.logical_and(w_norm > 0.0, u_norm > 0.0)
-    return tf.where(defined, tf.math.divide_no_nan(w_norm, u_norm), 1.0)
-
-
 def update_rule(
-    w, g, m, v, rate, t, excluded: bool, c: OptimizerConfig, compiled=True
+    w,
+    g,
+    m,
+    v,
+    rate,
+    t,
+    excluded: bool,
+    c: OptimizerConfig,
+    name: str = "",
+    compiled: bool = True,
+    dtype: str = "float32",
 ):
     """Return the new (w, m, v) of one variable, without side effects.
 
+    If the rule has a trust ratio r, as LAMB (https://arxiv.org/abs/1904.00962)
+    does, r scales the update.
+
     Args:
-      w: the variable's value.
-      g: the variable's gradient.
-      m, v: the gradient's first and second moments.
+      w, g, m, v, t, compiled, dtype: see `adam_rule`.
       rate: the learning rate at this step.
-      t: the float32 number of this step, counted from 1.
       excluded: whether w has neither weight decay nor a trust ratio.
-      c: the hyperparameters. If `optimizer` is "lamb", the update is scaled by
-        the trust ratio r (LAMB, https://arxiv.org/abs/1904.00962); otherwise,
-        r is 1 (AdamW).
-      compiled: whether XLA may compile parts.
+      c: the hyperparameters.
+      name: the variable's name, by which the rule recognizes matrices.
     """
     decay = 0.0 if excluded else c.weight_decay_rate
-    compiled = compiled and w.shape.num_elements() >= FUSED_SIZE
-    update = compiled_adam_update if compiled else adam_update
-    u, m, v = update(w, g, m, v, t, decay, Adam.of(c))
-    adapts = c.optimizer == "lamb" and not excluded
+    update = c.rule.update
+    if c.rule.matrix_update and MATRICES.match(name):
+        update = c.rule.matrix_update
+    u, m, v = update(w, g, m, v, t, decay, c, compiled, dtype)
+    adapts = c.rule.has_trust_ratio and not excluded
     r = trust_ratio(w, u) if adapts else 1.0
     return w - (rate * r) * u, m, v
-
-
-def rule_of(name: str, c: OptimizerConfig, dtype: str):
-    """Return the update function of a variable; see `update_rule`."""
-    is_muons = c.optimizer == "muon" and MATRICES.match(name)
-    return partial(muon_rule, dtype=dtype) if is_muons else update_rule
 
 
 def clip(gradients: list[tf.Tensor], limit: float):
@@ -442,23 +439,23 @@ class Optimizer(keras.optimizers.Optimizer):
         for name, w, g, m, v in zip(
             self.names, targets, gradients, self.m, self.v, strict=True
         ):
-            rule = rule_of(name, self.config, self.products)
             slots = m.value, v.value
-            args = (g, *slots, rate, t, self.spared(name), healthy, rule)
+            args = (g, *slots, rate, t, self.spared(name), healthy, name)
             update(w, self._update_one, args)
         with tf.control_dependencies([rate, t]):
             step = self.iterations.value
             update(step, lambda step: step.assign_add(1))
         self.average.move(strategy, t)
 
-    def _update_one(self, w, g, m, v, rate, t, spared, healthy, rule):
+    def _update_one(self, w, g, m, v, rate, t, spared, healthy, name):
         def assign():
             # `tf.cast` alone would return float32 variables unchanged, and
             # every use would read them again.
             tensors = map(tf.convert_to_tensor, (w, g, m, v))
             values = (tf.cast(x, tf.float32) for x in tensors)
-            new_w, new_m, new_v = rule(
-                *values, rate, t, spared, self.config, self.compiled
+            how = name, self.compiled, self.products
+            new_w, new_m, new_v = update_rule(
+                *values, rate, t, spared, self.config, *how
             )
             pairs = (w, new_w), (m, new_m), (v, new_v)
             return tf.group(

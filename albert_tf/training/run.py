@@ -483,7 +483,7 @@ def describe_run(trainer: Trainer, run_phases: Sequence[Phase]) -> None:
     size = sum(v.shape.num_elements() for v in trainer.weights.values())
     excluded = list(filter(optimizer.spared, optimizer.names))
     replicas = trainer.strategy.num_replicas_in_sync
-    has_ratio = optimizer.config.optimizer == "lamb"
+    has_ratio = optimizer.config.rule.has_trust_ratio
     print(
         f"{size:,} parameters, {replicas} replica{'s' * (replicas > 1)}, "
         f"batches of {first.batch_size} x {first.metadata.max_seq_length} "

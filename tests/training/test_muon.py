@@ -12,17 +12,16 @@ import pytest
 import tensorflow as tf
 import tiny
 
+from albert_tf.training.muon import MATRICES, RMS, orthogonalized
 from albert_tf.training.optimizer import (
-    MATRICES,
-    RMS,
     Optimizer,
     OptimizerConfig,
-    muon_rule,
-    orthogonalized,
+    update_rule,
 )
 from albert_tf.training.schedules import RunRate
 
 DTYPES = ("float32", "bfloat16")
+MATRIX = "albert/encoder/ffn_0_0/output/kernel"
 SHAPES = [(6, 4), (4, 6), (5, 5)]
 
 
@@ -69,11 +68,12 @@ def test_three_steps_equal_keras(shape):
     config = OptimizerConfig(optimizer="muon", weight_decay_rate=0.1)
     theirs = keras.Variable(rng.normal(size=shape), dtype="float32")
     keras_muon = keras.optimizers.Muon(0.02, weight_decay=0.1, rms_rate=RMS)
+    how = False, config, MATRIX
     w, m = tf.constant(theirs.numpy()), tf.zeros(shape)
     for t in range(1, 4):
         g = tf.constant(rng.normal(size=shape), tf.float32)
         keras_muon.apply([g], [theirs])
-        w, m, _ = muon_rule(w, g, m, None, 0.02, t, False, config)
+        w, m, _ = update_rule(w, g, m, None, 0.02, t, *how)
     np.testing.assert_allclose(w, theirs.numpy(), rtol=1e-4, atol=1e-5)
 
 
@@ -82,7 +82,8 @@ def test_the_size_of_an_update_does_not_depend_on_the_shape():
     for shape in ((64, 96), (96, 64)):
         g = np.random.default_rng(1).normal(size=shape).astype(np.float32)
         config, zero = OptimizerConfig(optimizer="muon"), tf.zeros(shape)
-        w, _, _ = muon_rule(zero, g, zero, None, 1.0, 1, False, config)
+        how = False, config, MATRIX
+        w, _, _ = update_rule(zero, g, zero, None, 1.0, 1, *how)
         assert np.mean(w.numpy() ** 2) ** 0.5 == pytest.approx(0.4, rel=0.2)
 
 

@@ -13,6 +13,7 @@ from tiny_runs import eagerly
 
 from albert_tf.training.optimizer import (
     FUSED_SIZE,
+    RULES,
     Optimizer,
     OptimizerConfig,
     WeightAverage,
@@ -103,6 +104,60 @@ def test_norms_and_biases_are_excluded_and_tables_are_not():
     assert "mlm/output_bias" in names - kept
     slots = {f"optimizer/{name}/{slot}" for name in names for slot in "mv"}
     assert set(optimizer.state()) == slots | {"optimizer/iterations"}
+
+
+MATRIX = "albert/encoder/ffn_0_0/output/kernel"
+
+
+@pytest.mark.parametrize("optimizer", RULES)
+@pytest.mark.parametrize("name", [MATRIX, "mlm/transform/kernel"])
+def test_only_included_variables_decay(optimizer, name):
+    """No rule decays an excluded variable, and every rule decays the others.
+
+    The gradient is 0, so nothing else changes the variable.
+    """
+    config = OptimizerConfig(optimizer=optimizer, weight_decay_rate=0.1)
+    w, zeros = tf.fill([3, 2], 2.0), tf.zeros([3, 2])
+    for excluded in (True, False):
+        slots = zeros, zeros, zeros, 0.5, 1.0, excluded, config, name
+        found, m, v = update_rule(w, *slots)
+        assert (found.numpy() == 2.0).all() == excluded
+        assert (found.numpy() <= 2.0).all()
+        assert not (m.numpy().any() or v.numpy().any())
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+@pytest.mark.parametrize(
+    "optimizer", [name for name in RULES if RULES[name].has_trust_ratio]
+)
+def test_trust_ratios_are_those_of_the_update(optimizer, corrected):
+    """`Optimizer.trust_ratios` are the factors by which updates are scaled.
+
+    Without the factor, the update is that of an excluded variable plus decay.
+    At a rate of 0, the weights stay as they were when the ratios were used.
+    """
+    rng = np.random.default_rng(5)
+    config = OptimizerConfig(
+        optimizer=optimizer, bias_correction=corrected, clip_norm=0.0
+    )
+    names = MATRIX, "mlm/output_bias", "mlm/transform/kernel"
+    arrays = rng.normal(size=(2, 3, 4, 2)).astype(np.float32)
+    weights, gradients = ([*map(tf.constant, x)] for x in arrays)
+    found = Optimizer(config, 0.0)
+    found.build([*map(tf.Variable, weights)], names)
+    found.apply(gradients)
+    ratios = iter(found.trust_ratios().numpy())
+    for name, w, g in zip(names, weights, gradients, strict=True):
+        if found.spared(name):
+            continue
+        slots = tf.zeros_like(w), tf.zeros_like(w), 1.0, tf.constant(1.0)
+        scaled, plain = (
+            w - update_rule(w, g, *slots, excluded, config, name)[0]
+            for excluded in (False, True)
+        )
+        plain += config.weight_decay_rate * w
+        np.testing.assert_allclose(scaled, next(ratios) * plain, rtol=1e-4)
+    assert next(ratios, None) is None
 
 
 def test_clipping_scales_only_above_the_limit():
