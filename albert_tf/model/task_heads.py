@@ -15,7 +15,7 @@ from albert_tf.model.layers import AlbertNetwork, registered
 from albert_tf.model.ops import dropout, fold_in
 from albert_tf.text.packing import INPUTS
 
-EXCLUDED = -1e30  # log probability of a position that cannot be an answer
+IMPOSSIBLE = -1e30  # log probability of a position that cannot be an answer
 
 
 class AlbertWithHead(AlbertNetwork):
@@ -170,7 +170,9 @@ class AlbertForSpans(AlbertWithHead):
         sequence = self.drop(encoded["sequence_output"], seed)  # [B, T, H]
         logits = self.classifier(sequence)  # [B, T, 2]
         padding = tf.cast(1 - inputs["input_mask"], tf.float32)
-        start, end = tf.unstack(logits + EXCLUDED * padding[..., None], axis=-1)
+        start, end = tf.unstack(
+            logits + IMPOSSIBLE * padding[..., None], axis=-1
+        )
         return {"start_logits": start, "end_logits": end}
 
 
@@ -230,7 +232,7 @@ class AlbertForBeamSpans(AlbertWithHead):
 
         Positions at which `places` is 0 have a probability of 0.
         """
-        return tf.nn.log_softmax(logits * places + EXCLUDED * (1.0 - places))
+        return tf.nn.log_softmax(logits * places + IMPOSSIBLE * (1.0 - places))
 
     def end_logits(self, sequence, starts):
         """Return the logits [B, K, T] of ends, given starts [B, K, H].

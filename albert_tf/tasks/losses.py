@@ -16,7 +16,7 @@ from albert_tf.model.ops import (
     soft_cross_entropy,
     weighted_mean,
 )
-from albert_tf.model.task_heads import EXCLUDED, two_crops
+from albert_tf.model.task_heads import IMPOSSIBLE, two_crops
 from albert_tf.text.packing import INPUTS
 from albert_tf.training.evaluator import Batch
 
@@ -234,7 +234,9 @@ class ChoiceHead(ClassHead):
     @staticmethod
     def _present(logits, batch):
         """Return logits [B, C] with the absent choices excluded."""
-        return {"logits": tf.where(batch["choice_mask"] > 0, logits, EXCLUDED)}
+        return {
+            "logits": tf.where(batch["choice_mask"] > 0, logits, IMPOSSIBLE)
+        }
 
     def outputs(self, model, batch, seed=None):
         outputs = super().outputs(model, batch, seed)
@@ -291,7 +293,10 @@ class SpanHead(Head):
     """A head that predicts an answer's first and last tokens independently."""
 
     metrics, smooths, label_rank = (), False, 2
-    token_outputs: ClassVar = {"start_logits": EXCLUDED, "end_logits": EXCLUDED}
+    token_outputs: ClassVar = {
+        "start_logits": IMPOSSIBLE,
+        "end_logits": IMPOSSIBLE,
+    }
 
     def example_losses(self, outputs, batch):
         start, end = tf.unstack(batch["labels"], 2, axis=1)  # [B]
@@ -367,7 +372,7 @@ class EmbeddingHead(Head):
         logits = tf.matmul(first, candidates, transpose_b=True)
         number = tf.shape(others)[:1]
         padding = 1.0 - tf.tile(batch["example_weights"], number)
-        logits = logits / self.task.config.temperature + EXCLUDED * padding
+        logits = logits / self.task.config.temperature + IMPOSSIBLE * padding
         return cross_entropy(logits, tf.range(tf.shape(first)[0]))
 
     def soft_losses(self, outputs, targets, temperature, batch):

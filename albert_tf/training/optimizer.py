@@ -376,7 +376,7 @@ class Optimizer(keras.optimizers.Optimizer):
             slots[f"optimizer/{name}/v"] = v.value
         return slots | self.average.state()
 
-    def spared(self, name: str) -> bool:
+    def is_excluded(self, name: str) -> bool:
         """Return whether a variable has no weight decay and no trust ratio."""
         return re.search(self.excluded, name) is not None
 
@@ -440,14 +440,14 @@ class Optimizer(keras.optimizers.Optimizer):
             self.names, targets, gradients, self.m, self.v, strict=True
         ):
             slots = m.value, v.value
-            args = (g, *slots, rate, t, self.spared(name), healthy, name)
+            args = (g, *slots, rate, t, self.is_excluded(name), healthy, name)
             update(w, self._update_one, args)
         with tf.control_dependencies([rate, t]):
             step = self.iterations.value
             update(step, lambda step: step.assign_add(1))
         self.average.move(strategy, t)
 
-    def _update_one(self, w, g, m, v, rate, t, spared, healthy, name):
+    def _update_one(self, w, g, m, v, rate, t, excluded, healthy, name):
         def assign():
             # `tf.cast` alone would return float32 variables unchanged, and
             # every use would read them again.
@@ -455,7 +455,7 @@ class Optimizer(keras.optimizers.Optimizer):
             values = (tf.cast(x, tf.float32) for x in tensors)
             how = name, self.compiled, self.products
             new_w, new_m, new_v = update_rule(
-                *values, rate, t, spared, self.config, *how
+                *values, rate, t, excluded, self.config, *how
             )
             pairs = (w, new_w), (m, new_m), (v, new_v)
             return tf.group(
@@ -467,7 +467,7 @@ class Optimizer(keras.optimizers.Optimizer):
         return tf.cond(healthy, assign, tf.no_op)
 
     def trust_ratios(self) -> tf.Tensor:
-        """Return LAMB's trust ratio for each variable that is not `spared`.
+        """Return LAMB's trust ratio for each variable that is not excluded.
 
         This method must be called in a replica. The ratios are computed from
         the weights and moments after the last step.
@@ -477,7 +477,7 @@ class Optimizer(keras.optimizers.Optimizer):
         for name, w, m, v in zip(
             self.names, variables, self.m, self.v, strict=True
         ):
-            if not self.spared(name):
+            if not self.is_excluded(name):
                 u = adam_direction(m.value, v.value, t, Adam.of(c))
                 ratios.append(trust_ratio(w, u + c.weight_decay_rate * w))
         return tf.stack(ratios)

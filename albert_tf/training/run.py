@@ -481,7 +481,7 @@ def describe_run(trainer: Trainer, run_phases: Sequence[Phase]) -> None:
     first = run_phases[0]
     optimizer = trainer.optimizer
     size = sum(v.shape.num_elements() for v in trainer.weights.values())
-    excluded = list(filter(optimizer.spared, optimizer.names))
+    excluded = list(filter(optimizer.is_excluded, optimizer.names))
     replicas = trainer.strategy.num_replicas_in_sync
     has_ratio = optimizer.config.rule.has_trust_ratio
     print(

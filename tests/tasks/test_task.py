@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from albert_tf.base.errors import InputError
-from albert_tf.model.task_heads import EXCLUDED
+from albert_tf.model.task_heads import IMPOSSIBLE
 from albert_tf.tasks.losses import HEADS
 from albert_tf.tasks.registry import TASKS, find, load_task
 from albert_tf.tasks.task_config import TaskConfig
@@ -48,7 +48,7 @@ def test_what_labels_and_texts_of_a_kind_are(name, expected):
     assert labels + texts == expected
 
 
-SPANS = {"start_logits": EXCLUDED, "end_logits": EXCLUDED}
+SPANS = {"start_logits": IMPOSSIBLE, "end_logits": IMPOSSIBLE}
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_norms_and_biases_are_excluded_and_tables_are_not():
     """
     optimizer = tiny.new_trainer().optimizer
     names = set(optimizer.names)
-    kept = names - set(filter(optimizer.spared, names))
+    kept = names - set(filter(optimizer.is_excluded, names))
     ends = "/kernel", "_embeddings"
     assert kept == {name for name in names if name.endswith(ends)}
     assert "mlm/output_bias" in names - kept
@@ -148,7 +148,7 @@ def test_trust_ratios_are_those_of_the_update(optimizer, corrected):
     found.apply(gradients)
     ratios = iter(found.trust_ratios().numpy())
     for name, w, g in zip(names, weights, gradients, strict=True):
-        if found.spared(name):
+        if found.is_excluded(name):
             continue
         slots = tf.zeros_like(w), tf.zeros_like(w), 1.0, tf.constant(1.0)
         scaled, plain = (
