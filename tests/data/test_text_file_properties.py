@@ -10,6 +10,7 @@ from properties import examples, texts
 from tiny_files import comma_separated, feather, json_lines, parquet, read
 
 from albert_tf.data.builder import text_blocks
+from albert_tf.data.builder.text_formats import FORMATS
 
 
 @pytest.fixture(scope="module")
@@ -84,3 +85,39 @@ def test_documents_in_text(folder, documents, block, mark, packed, end):
         whole = [line for lines in documents for line in lines]
         found = read(folder / "x.txt", input_format="files")[0]
         assert found == [whole] * bool(whole)
+
+
+def articles(documents):
+    """Return documents as WikiExtractor writes them."""
+    head, blank = '<doc id="1" url="u" title="t">\n', "\n\n"
+    parts = (f"{head}{blank.join(lines)}\n</doc>\n" for lines in documents)
+    return "\n".join(parts)
+
+
+# {format: function from documents to a text in this format}
+WRITERS = {
+    "lines": plain,
+    "files": plain,
+    "jsonl": lambda documents: row_files(documents)["y.jsonl"].decode(),
+    "wikiextractor": articles,
+}
+
+
+@pytest.mark.parametrize("layout", FORMATS)
+@examples(25)
+@given(documents=DOCUMENTS, block=st.integers(1, 60))
+@example([["aa", "bb"], ["cc", "dd"]], 8)
+@example([["aa"], ["bb"]], 1)  # a block begins with the end of an article
+def test_no_format_depends_on_blocks(folder, layout, documents, block):
+    """In every format, documents are the same for blocks of any size."""
+    assume(documents)
+    text = plain(documents)
+    assume(not is_json(text) and text.count("\0") * 20 < len(text))
+    assume("<doc" not in text and "</doc>" not in text and text[0] != "\ufeff")
+    (folder / "x").write_bytes(WRITERS[layout](documents).encode())
+    if layout == "files":
+        documents = [[line for lines in documents for line in lines]]
+    for size in (block, 1 << 20):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(text_blocks, "BLOCK_BYTES", size)
+            assert read(folder / "x", input_format=layout)[0] == documents

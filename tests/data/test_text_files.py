@@ -372,6 +372,18 @@ def test_half_of_a_pair_is_replaced(tmp_path):
     assert line == '{"x": "a\ufffdé"}\n'.encode()
 
 
+@pytest.mark.parametrize("layout", FORMATS)
+def test_an_overlong_line_is_named(layout, tmp_path, monkeypatch):
+    """If a format needs whole lines, errors name it and the overlong line."""
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 16)
+    short = dataclasses.replace(FORMATS[layout], longest_line=20)
+    monkeypatch.setitem(text_formats.FORMATS, layout, short)
+    path = write(tmp_path / "x", f"short\n{'a' * 30}\n")
+    rule = f"`input_format={layout}`, a line must have at most 20 bytes"
+    with pytest.raises(InputError, match=f"{rule}.*x, line [12]"):
+        list(text_blocks.blocks(path, 1, ReadingConfig(input_format=layout)))
+
+
 def test_longest_json(tmp_path, monkeypatch):
     """An error names the line of an overlong object; `skip` omits it."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 16)

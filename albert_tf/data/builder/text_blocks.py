@@ -258,15 +258,15 @@ class _Place:
 
     def __init__(self, path: str):
         self.path, self.line, self.offset = path, 1, 0
-        self.inside = False  # whether an oversized object is being skipped
+        self.inside = False  # whether an oversized line is being skipped
         self.bad = self.lines = 0
 
     def advance(self, data: bytes) -> None:
         self.line += data.count(b"\n")
         self.offset += len(data)
 
-    def skip_object(self, data: bytes) -> bytes:
-        """Return the bytes after an object that is too long."""
+    def skip_line(self, data: bytes) -> bytes:
+        """Return the bytes after a line that is too long."""
         if not self.inside:
             return data
         end = data.find(b"\n") + 1
@@ -275,9 +275,10 @@ class _Place:
         self.advance(data[:end])
         return data[end:]
 
-    def begin_object(self, data: bytes, longest: int, bad: BadItems) -> None:
-        """Start skipping an object that is too long, or raise an error."""
-        rule = f"A JSON object must have at most {longest:,} bytes."
+    def begin_line(self, data: bytes, layout: str, bad: BadItems) -> None:
+        """Start skipping a line that is too long, or raise an error."""
+        most = f"at most {FORMATS[layout].longest_line:,} bytes"
+        rule = f"With `input_format={layout}`, a line must have {most}."
         where = f"{self.path}, line {self.line}"
         bad(BadData(f"{rule} Received: file={where}"))
         self.inside = True
@@ -293,12 +294,12 @@ def blocks(path: str, seed: int, reading: TextFilesConfig) -> Iterator[Block]:
     bad, place = BadItems(reading.on_bad_text, skipped), _Place(path)
     document, piece = None, 0
     with _opened(path, reading, bad) as (layout, pieces):
-        longest = FORMATS[layout].longest_line
+        whole_lines = FORMATS[layout].longest_line is not None
         for data, open_end in _raw_blocks(layout, pieces):
-            if longest and open_end and not place.inside:
-                place.begin_object(data, longest, bad)
+            if whole_lines and open_end and not place.inside:
+                place.begin_line(data, layout, bad)
                 continue
-            data = place.skip_object(data)
+            data = place.skip_line(data)
             if not data:
                 continue
             if reading.on_bad_text != "fail":

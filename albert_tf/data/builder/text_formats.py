@@ -175,8 +175,9 @@ LONE_CR = re.compile(file_kinds.LONE_CR.pattern.decode())
 
 def _after_article(buffer: bytes) -> int:
     """Return the end of a buffer's last article, or 0 if there is none."""
-    end = buffer.rfind(b"\n</doc>")
-    return buffer.find(b"\n", end + 1) + 1 if end >= 0 else 0
+    end = buffer.rfind(b"\n</doc>") + 1
+    ends = end or buffer.startswith(b"</doc>")
+    return buffer.find(b"\n", end) + 1 if ends else 0
 
 
 def with_line_feeds(text: str) -> str:
