@@ -53,7 +53,9 @@ class Kind(NamedTuple):
       model: a function from a config, a vocabulary and a dtype policy to a
         model.
       objective: a function from a vocabulary to an objective.
-      lacks: settings that do not apply, and must keep their defaults.
+      lacks: settings in `PretrainingConfig` that must keep their defaults, and
+        that a budget does not choose. A new setting belongs here if this kind
+        would ignore it: if its records, model and objective never use it.
     """
 
     model: Callable
