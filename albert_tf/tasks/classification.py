@@ -45,6 +45,8 @@ from albert_tf.tasks.task_config import TEXT_COLUMNS
 from albert_tf.text.packing import packed_row
 
 PAIR = "text_pair"  # the default column of second texts
+# {layout of official files: conversion of a row to one with columns of text};
+# it also converts the unlabeled rows of prediction files.
 LAYOUTS: dict[str, Callable[[Row], Row]] = {"cluewsc": marked_spans}
 
 

@@ -307,7 +307,8 @@ def marked_spans(row: Row) -> Row:
     """Return a CLUEWSC row with both spans marked in the text.
 
     The first span, the noun, is enclosed in `_`, and the second span, the
-    pronoun, in brackets. Source: CLUE's baselines.
+    pronoun, in brackets. The row may lack a label, as in prediction files.
+    Source: CLUE's baselines.
     """
     text = text_cell(row, "text", "text_column")
     target = field(row.values, "target", dict, row.where)
