@@ -11,6 +11,7 @@ import json
 import logging
 import re
 import time
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
@@ -218,7 +219,8 @@ def _memory(language: str) -> tuple[Callable, dict[str, str]]:
 
 
 def words_of(sentence: str, word_boundaries: str) -> Iterator[str]:
-    """Yield the words of a sentence, and its marks as symbols."""
+    """Yield the words of a sentence in NFC, and its marks as symbols."""
+    sentence = unicodedata.normalize("NFC", sentence)
     for pattern, symbol in _BETWEEN.items():
         sentence = re.sub(pattern, symbol, sentence)
     for run in WORDS[word_boundaries](sentence):

@@ -229,7 +229,7 @@ def test_unknown_symbols_are_counted_and_named(tmp_path):
     ]
     path = write_rows(tmp_path / "rows.jsonl", rows)
     metadata, shown = build(tmp_path / "out", path, eval_fraction=0)
-    assert metadata.settings["builder_version"] == 1
+    assert metadata.settings["builder_version"] == 2
     assert "of the words" not in shown
     assert metadata.statistics["unknown_symbols"] == {
         **{"☃ U+2603": 8, "M U+004D": 4}
@@ -284,6 +284,18 @@ def test_parts_of_documents(tmp_path):
     )
     assert [(p.count("p"), w.count("w")) for p, w in parts] == [
         (n, n) for n in (1024, 1500, 1, 1024, 1)
+    ]
+
+
+def test_equivalent_words_are_one_word(tmp_path):
+    """Words are in NFC; of phonemes, only a decomposed `ç` is composed."""
+    rows = [
+        {"words": ["Küche", "a"], "phonemes": ["kˈyçə", "ã"]},
+        {"words": ["Ku\u0308che", "a"], "phonemes": ["kˈyc\u0327ə", "a\u0303"]},
+    ]
+    path = str(write_rows(tmp_path / "rows.jsonl", rows))
+    assert [*phoneme_build.read_parts(path)] == [
+        (["kˈyçə", tilde], ["Küche", "a"]) for tilde in ("ã", "a\u0303")
     ]
 
 

@@ -115,6 +115,7 @@ def grouped(rows: list[dict]) -> list[list[list[str]]]:
         ("don't 3.14 (U.S.)", ["don't", "3.14", "(", "U.S", ".", ")"]),
         ("so--or - well-known", ["so", "—", "or", "—", "well-known"]),
         ("‘it’s’ the dogs' ¿qué?", "it’s the dogs ¿ qué ?".split()),
+        ("U\u0308ber, Noe\u0308l", ["Über", ",", "Noël"]),
     ],
 )
 def test_marks_are_words_of_their_own(sentence, words):

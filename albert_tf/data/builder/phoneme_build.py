@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import itertools
 import os
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -36,7 +37,7 @@ from albert_tf.text import symbols
 from albert_tf.text.symbols import OTHER_LABEL, SEPARATOR_LABEL, SymbolTable
 
 # Increased whenever the same settings and rows would produce other records.
-PHONEME_BUILDER_VERSION = 1
+PHONEME_BUILDER_VERSION = 2
 # Settings on which phoneme records depend, and all settings that this builder
 # uses.
 IDENTITY = """task eval_fraction random_seed max_seq_length masked_lm_prob
@@ -79,11 +80,18 @@ class PhonemesConfig(Validated):
 
 
 FROM_TEXT = "`python -m albert_tf.phonemize` makes such rows from text."
+# Of IPA's letters, only this one has a composed form that the tables contain;
+# the tables contain the marks of other letters, such as the tilde, as symbols.
+CEDILLA, COMPOSED = "c\u0327", "ç"
 Part = tuple[list[str], list[str]]  # the phonemes of each word, and the words
 
 
 def part_of(row: Row) -> Part:
-    """Return a row's phonemes and words; raise an error if it is malformed."""
+    """Return a row's phonemes and words; raise an error if it is malformed.
+
+    Equivalent forms of a word in Unicode become one word, and those of `ç` one
+    symbol.
+    """
     phonemes = row.values.get("phonemes")
     words = row.values.get("words", row.values.get("input_ids"))
 
@@ -101,7 +109,10 @@ def part_of(row: Row) -> Part:
         phonemes=f"{phonemes!r:.60}",
         words=f"{words!r:.60}",
     )
-    return phonemes, list(map(str, words))
+    return (
+        [p.replace(CEDILLA, COMPOSED) for p in phonemes],
+        [unicodedata.normalize("NFC", str(word)) for word in words],
+    )
 
 
 def read_parts(path: str) -> Iterator[Part]:
