@@ -8,6 +8,10 @@ import numpy as np
 
 from albert_tf.data.builder.build import create_pretraining_data
 from albert_tf.data.records import tfrecord
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.phonemes import AlbertForPhonemes
+from albert_tf.text.symbols import preset
+from albert_tf.training import checkpoints
 
 LETTERS = "abdegiklmnoprstuvz"
 MODEL = {
@@ -70,6 +74,16 @@ def build(output, *paths, **settings):
             **values | settings,
         )
     return result.metadata, shown.getvalue()
+
+
+def save_model(folder):
+    """Write a phoneme model with new weights; return its symbol table."""
+    config, table = AlbertConfig(**MODEL), preset("plbert").with_words("abc")
+    config.save(str(folder))
+    table.save(str(folder))
+    model = AlbertForPhonemes(config, len(table.words))
+    checkpoints.save(str(folder), checkpoints.named_variables(model))
+    return table
 
 
 def examples(folder, pattern="*"):

@@ -33,7 +33,7 @@ from albert_tf.conversion.variable_names import (
     tf1_layout,
 )
 from albert_tf.model.config import PRETRAINING_HEADS
-from albert_tf.text.symbols import WORDS_FILE
+from albert_tf.text.symbols import SYMBOLS_FILE, WORDS_FILE
 from albert_tf.training import checkpoints
 from albert_tf.training.checkpoint_files import reason
 from albert_tf.training.model_card import write_card
@@ -97,7 +97,7 @@ def write_huggingface(
         source.task.save(folder)
     if source.symbols:
         source.symbols.save(folder)
-        head = plbert.head_of(source.symbols)
+        head = plbert.head_of(source.symbols) | (head or {})
     else:
         write_card(folder, source.folder, form)
     huggingface.write(folder, config, tensors, head)
@@ -174,12 +174,11 @@ OF_PHONEMES = ("model_dir", "huggingface", "styletts2")
 
 def _check(source: Source, to: str, pairs: bool) -> None:
     """Raise `InputError` if an argument or a file does not fit the model."""
-    require(
-        to in OF_PHONEMES if source.symbols else to != "styletts2",
-        f"`to` must be one of {', '.join(OF_PHONEMES)} for a phoneme model. "
-        "Only phoneme models can be converted to styletts2.",
-        to=to,
-    )
+    rule = f"`to` must be one of {', '.join(OF_PHONEMES)} for a phoneme model."
+    require(not source.symbols or to in OF_PHONEMES, rule, to=to)
+    rule = "Only phoneme models, which have a file "
+    rule += f"{SYMBOLS_FILE}, can be converted to styletts2."
+    require(source.symbols or to != "styletts2", rule, input=source.path)
     require(
         not pairs or getattr(source.task, "is_pair", False),
         "`pairs` needs a classifier from Hugging Face or a TF1 checkpoint.",

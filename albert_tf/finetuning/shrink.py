@@ -38,7 +38,7 @@ from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.registry import is_finetuned
 from albert_tf.tasks.task import TASK_FILE, read_splits
 from albert_tf.tasks.task_config import DataConfig, TaskConfig
-from albert_tf.text.tokenizers import tokenizer_in
+from albert_tf.text.symbols import vocabulary_in
 from albert_tf.training import checkpoints
 from albert_tf.training.distribution import DistributionConfig, make_strategy
 from albert_tf.training.evaluator import Evaluator, Objective
@@ -315,8 +315,8 @@ def write(config: ShrinkConfig, data: DataConfig, model: Model) -> None:
     source = config.model_dir
     with atomic_folder(config.output_dir) as folder:
         model.config.save(folder)
-        if tokenizer := tokenizer_in(source):
-            tokenizer.save(folder)
+        if vocabulary := vocabulary_in(source):
+            vocabulary.save(folder)
         task = files.join(source, TASK_FILE)
         if files.exists(task):
             files.copy(task, files.join(folder, TASK_FILE))

@@ -40,6 +40,7 @@ from albert_tf.serving.signatures import ServingConfig
 from albert_tf.tasks.task import Task
 from albert_tf.text.added_pieces import with_pieces
 from albert_tf.text.packing import checked_texts, row_length
+from albert_tf.text.symbols import SYMBOLS_FILE, WORDS_FILE, SymbolTable
 from albert_tf.text.tokenizers import RULES_FILE, Tokenizer, tokenizer_of
 from albert_tf.training import checkpoint_files, checkpoints
 
@@ -49,23 +50,36 @@ OF_PIECES = ("albert/embeddings/word_embeddings", "mlm/output_bias")
 # Files that `save` writes to a model directory.
 WRITTEN = Contents(
     frozenset((CONFIG_FILE, checkpoint_files.STATE_FILE)),
-    (*DESCRIPTION, RULES_FILE, *checkpoint_files.FILES),
+    (
+        *(*DESCRIPTION, RULES_FILE, SYMBOLS_FILE, WORDS_FILE),
+        *checkpoint_files.FILES,
+    ),
 )
 
 
-def restore(model: Source, variables: dict[str, tf.Variable]) -> None:
-    """Assign the weights of a model on disk to variables.
+def restore(
+    model: "ModelWithTokenizer", source: Source, only: str = ""
+) -> None:
+    """Assign the weights and the symbols of a model on disk to a model.
+
+    Args:
+      model: the model.
+      source: the model on disk.
+      only: the prefix of the weights to assign.
 
     Raises:
       InputError: if names or shapes differ; the error lists all differences.
     """
+    values = model.named_weights().items()
+    variables = {n: v for n, v in values if n.startswith(only)}
     wanted = {name: v.shape.as_list() for name, v in variables.items()}
-    tensors = model.tensors.where(lambda name: name in wanted)
+    tensors = source.tensors.where(lambda name: name in wanted)
     differences = checkpoints.explain_differences(wanted, tensors.shapes)
     rule = "The weights must fit the model."
-    require(not differences, f"{rule} Received: {model.path} {differences}")
+    require(not differences, f"{rule} Received: {source.path} {differences}")
     for name, variable in variables.items():
         variable.assign(tensors.read(name))
+    model.symbols = source.symbols
 
 
 def with_added_pieces(model: Source, pieces: Sequence[str]) -> Source:
@@ -142,8 +156,7 @@ def is_path(path: Any) -> bool:
 def write_model_dir(
     path: str,
     config: AlbertConfig,
-    tokenizer: Tokenizer | None,
-    task: Task | None,
+    parts: Sequence[Tokenizer | SymbolTable | Task | None],
     weights: dict[str, tf.Variable],
     overwrite: bool,
 ) -> None:
@@ -157,10 +170,8 @@ def write_model_dir(
     require(overwrite or files.is_free(path), rule, path=path)
     with atomic_folder(path, overwrite) as temporary:
         config.save(temporary)
-        if tokenizer:
-            tokenizer.save(temporary)
-        if task:
-            task.save(temporary)
+        for part in filter(None, parts):
+            part.save(temporary)
         checkpoints.save(temporary, weights)
 
 
@@ -226,6 +237,7 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
       config: the architecture.
       tokenizer: the tokenizer, which is called with texts (see
         `Tokenizer.__call__`); None for a model that accepts only ids.
+      symbols: the symbol table of a phoneme model, or None.
       max_length: maximum number of tokens in an input made from strings.
       task: the fine-tuning task, or None.
     """
@@ -271,6 +283,7 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
             "config": dataclasses.asdict(self.config),
             "max_length": self.max_length,
             "tokenizer": self.tokenizer and self.tokenizer.get_config(),
+            "symbols": self.symbols and dataclasses.asdict(self.symbols),
             "learns": [layer.trainable for layer in self._flatten_layers()],
             "changes": layer_changes(self),
         }
@@ -279,11 +292,16 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
     def from_config(cls, config: dict) -> "ModelWithTokenizer":
         """Create a model with new weights from the result of `get_config`."""
         # In files of earlier versions, the tokenizer is an asset.
-        config = {"learns": (), "changes": {}, "tokenizer": None} | config
+        absent = {"learns": (), "changes": {}, "tokenizer": None}
+        config = absent | {"symbols": None} | config
+        symbols = config.pop("symbols")
         learns, changes = config.pop("learns"), config.pop("changes")
         config["config"] = AlbertConfig(**config["config"])
         config["tokenizer"] = tokenizer_of(config["tokenizer"])
         model = cls(**config)
+        if symbols:
+            words = {"words": tuple(symbols["words"])}
+            model.symbols = SymbolTable(**symbols | words)
         # In this order, a layer precedes its sublayers.
         for layer, flag in zip(model._flatten_layers(), learns, strict=False):
             layer.trainable = flag
@@ -295,6 +313,7 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
 
         `finetune.py`, the exporter and the converter read model directories. In
         a model directory, low-rank matrices (LoRA) are merged into the kernels.
+        The symbols and words of a phoneme model are saved with its encoder.
 
         Args:
           filepath: the file or directory to write.
@@ -311,8 +330,7 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
         write_model_dir(
             filepath,
             self.config,
-            self.tokenizer,
-            self.task,
+            (self.tokenizer, self.symbols, self.task),
             merged_weights(self, self.named_weights()),
             bool(overwrite),
         )

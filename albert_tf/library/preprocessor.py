@@ -12,6 +12,7 @@ from albert_tf.base.errors import require
 from albert_tf.conversion.tokenizer_loading import load_tokenizer
 from albert_tf.model.layers import registered
 from albert_tf.text.packing import INPUTS, row_length
+from albert_tf.text.symbols import SymbolTable
 from albert_tf.text.text_graph import TextGraph
 from albert_tf.text.tokenizers import (
     Tokenizer,
@@ -46,9 +47,13 @@ def column(texts: Any) -> Any:
 
 
 class KeepsTokenizer:
-    """A mixin for objects whose `get_config` includes the `tokenizer`."""
+    """A mixin for objects whose `get_config` includes the `tokenizer`.
+
+    A phoneme model has `symbols` instead.
+    """
 
     tokenizer: Tokenizer | None = None
+    symbols: SymbolTable | None = None
 
     def need_tokenizer(self) -> Tokenizer:
         """Return the tokenizer; raise `InputError` if there is none."""

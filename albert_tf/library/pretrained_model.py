@@ -107,9 +107,9 @@ class Albert(ModelWithTokenizer):
         """Load a pretrained ALBERT model with its tokenizer.
 
         Args:
-          path: a model directory, whose fine-tuned head is omitted; an unpacked
-            release; or a Hugging Face folder. The pooling and the length of an
-            embedding model become the defaults of `embed`.
+          path: a model directory, whose fine-tuned head or phoneme heads are
+            omitted; an unpacked release; or a Hugging Face folder. The pooling
+            and the length of an embedding model become the defaults of `embed`.
           lora_rank: as for `Classifier.load`.
           added_pieces: as for `Classifier.load`.
           encoder_only: whether to omit all heads, including unknown heads.
@@ -133,7 +133,7 @@ class Albert(ModelWithTokenizer):
             if kwargs.get("max_length") is None:
                 kwargs["max_length"] = task.config.max_seq_length
         model = cls(opened.config, opened.tokenizer, heads, **kwargs)
-        restore(opened, model.named_weights())
+        restore(model, opened)
         if lora_rank is not None:
             add_low_rank(model.albert, lora_rank)
         return model

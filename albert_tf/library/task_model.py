@@ -100,9 +100,7 @@ class TaskModel(NetworkModel):
         task = task_loading.task_of_class(cls, opened, *how)
         config = task_loading.with_dropout(opened.config, settings)
         model = cls(config, task, opened.tokenizer, **keras_settings)
-        values = model.named_weights().items()
-        restored = {n: v for n, v in values if learned or n.startswith(ENCODER)}
-        restore(opened, restored)
+        restore(model, opened, only="" if learned else ENCODER)
         if lora_rank is not None:
             add_low_rank(model.albert, lora_rank)
         return model

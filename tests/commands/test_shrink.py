@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny_phonemes
 import tiny_runs
 from exporting import TEXTS, close, finetuned, of_kind, packed
 
@@ -24,6 +25,7 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.registry import load_task
 from albert_tf.tasks.task_config import DataConfig
+from albert_tf.text.symbols import table_in
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training import checkpoints
 
@@ -213,3 +215,12 @@ def test_heads_need_a_task_and_its_training_data(
     with pytest.raises(InputError, match="at most the model's 2"):
         shrink_model(ShrinkConfig(finished[0], out, num_heads=3), data)
     assert not (tmp_path / "out").exists()
+
+
+def test_symbols_are_kept(tmp_path):
+    """A smaller phoneme model has the symbols, words and heads of the model."""
+    source, out = str(tmp_path / "in"), str(tmp_path / "out")
+    table = tiny_phonemes.save_model(source)
+    shrink_model(ShrinkConfig(source, out, num_layers=1), DataConfig())
+    assert table_in(out) == table
+    assert "words/kernel" in checkpoints.read_table(f"{out}/ckpt-0")

@@ -1,11 +1,15 @@
 """Models on disk, and pieces that are added to vocabularies."""
 
+import keras
 import numpy as np
 import pytest
+import tiny_phonemes
 
 import albert_tf
 from albert_tf.base.errors import InputError
-from albert_tf.library.models import Classifier
+from albert_tf.conversion.convert_checkpoint import convert
+from albert_tf.library.models import Classifier, Tagger
+from albert_tf.text.symbols import table_in
 
 TEXT = "the [E1] garden <URL> river"
 
@@ -120,3 +124,37 @@ def test_a_keras_file_has_its_own_loader(load, tmp_path):
     path.touch()
     with pytest.raises(InputError, match="`keras.models.load_model` reads it"):
         load(path)
+
+
+@pytest.fixture(scope="module")
+def spoken(tmp_path_factory):
+    """Return the directory of a phoneme model, and its symbol table."""
+    folder = tmp_path_factory.mktemp("spoken") / "model"
+    return str(folder), tiny_phonemes.save_model(folder)
+
+
+def test_a_saved_model_has_its_symbols(spoken, tmp_path):
+    """Models made from a phoneme model are saved with its symbols and words.
+
+    A saved encoder can be converted for Kokoro, and a `.keras` file has the
+    symbols, too.
+    """
+    path, table = spoken
+    model = albert_tf.load(path)
+    tagger = Tagger.load(path, ["a", "b"])
+    for number, made in enumerate([model, tagger]):
+        made.save(tmp_path / f"{number}")
+        made.save(tmp_path / f"{number}", overwrite=True)
+        assert table_in(str(tmp_path / f"{number}")) == table
+        report = convert(
+            str(tmp_path / f"{number}"), f"{tmp_path}/hub{number}", "model_dir"
+        )
+        assert f"symbols: {len(table.symbols)}" in report
+        made.save(tmp_path / "model.keras")
+        again = keras.models.load_model(tmp_path / "model.keras")
+        assert again.symbols == table
+    again = albert_tf.load(tmp_path / "0")
+    ids = np.arange(1, 9)[None]
+    np.testing.assert_array_equal(
+        *(m(ids)["sequence_output"] for m in (model, again))
+    )
