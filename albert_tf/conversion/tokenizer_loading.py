@@ -11,6 +11,7 @@ from albert_tf.conversion.tokenizer_json import (
 )
 from albert_tf.text import tokenizers
 from albert_tf.text.tokenizers import Tokenizer
+from albert_tf.text.vocabulary import refuse_symbols
 
 # Files that mark a folder as a Hugging Face folder, even without weights.
 HUB_FILES = (TOKENIZER_JSON, TOKENIZER_CONFIG, "config.json")
@@ -49,6 +50,8 @@ def load_tokenizer(path: str | os.PathLike) -> Tokenizer:
     if is_ours and "model" not in files.read_if_there(path, TOKENIZER_JSON):
         return tokenizers.load_tokenizer(path)
     tokenizer, warnings = _read(path)
+    if not tokenizer:
+        refuse_symbols(path)
     rule = "`path` must be a folder with a tokenizer: a model directory, an "
     rule += "unpacked release, a Hugging Face folder, or a folder with a "
     rule += "`spiece.model` or a `vocab.txt`."

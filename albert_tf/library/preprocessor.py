@@ -19,6 +19,7 @@ from albert_tf.text.tokenizers import (
     tokenizer_in,
     tokenizer_of,
 )
+from albert_tf.text.vocabulary import OF_WORDS
 
 
 def is_pair(texts: Any) -> bool:
@@ -57,6 +58,8 @@ class KeepsTokenizer:
 
     def need_tokenizer(self) -> Tokenizer:
         """Return the tokenizer; raise `InputError` if there is none."""
+        is_legal = self.tokenizer or not self.symbols
+        require(is_legal, OF_WORDS, tokenizer=None)
         rule = "`tokenizer` must be set: load weights that have a vocabulary "
         rule += "next to them, or assign a tokenizer. Received: none"
         require(self.tokenizer, rule)

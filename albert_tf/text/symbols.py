@@ -12,10 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from albert_tf.base import files
 from albert_tf.base.errors import near, require
 from albert_tf.text.tokenizers import load_tokenizer, tokenizer_in
-from albert_tf.text.vocabulary import Vocabulary
+from albert_tf.text.vocabulary import SYMBOLS_FILE, Vocabulary
 
-# Files next to the records and weights of phoneme models.
-SYMBOLS_FILE, WORDS_FILE = "symbols.json", "words.json"
+WORDS_FILE = "words.json"  # next to the symbols
 
 PAD, MASK, SEPARATOR = "$", "M", " "
 GAP = "_"  # an id without a symbol

@@ -46,7 +46,7 @@ from albert_tf.text.sentencepiece_models import (
     load_model,
     piece_shares,
 )
-from albert_tf.text.vocabulary import Vocabulary
+from albert_tf.text.vocabulary import Vocabulary, refuse_symbols
 from albert_tf.text.wordpiece import (
     DROPPED,
     WordPiece,
@@ -470,6 +470,8 @@ def tokenizer_in(folder: str) -> Tokenizer | None:
 def load_tokenizer(model_dir: str) -> Tokenizer:
     """Return the tokenizer in a model directory."""
     path = files.join(model_dir, TOKENIZER_FILE)
+    if not files.exists(path):
+        refuse_symbols(model_dir)
     values = files.read_json(path, "The file of tokenizer settings")
     kind = values.pop("type", None) if isinstance(values, dict) else None
     checksum = values.pop(CHECKSUM, None) if kind else None

@@ -11,13 +11,17 @@ from collections.abc import Sequence
 from albert_tf.base import files
 from albert_tf.base.errors import require
 
+SYMBOLS_FILE = "symbols.json"  # next to phoneme records and models
+OF_WORDS = "The model must have a tokenizer. This is a phoneme model, which "
+OF_WORDS += f"has symbols instead ({SYMBOLS_FILE}) and accepts only their ids."
+
 # Weights of other libraries, whose folders have their own vocabulary.
 FOREIGN_WEIGHTS = (
     *("*.safetensors", "pytorch_model*.bin", "tf_model*.h5"),
     *("flax_model*.msgpack", "step_*.t7"),
 )
 WEIGHTS = "ckpt-*.index", *FOREIGN_WEIGHTS
-VOCABULARIES = "spiece.model", "vocab.txt", "tokenizer.json", "symbols.json"
+VOCABULARIES = "spiece.model", "vocab.txt", "tokenizer.json", SYMBOLS_FILE
 OTHER_VOCABULARY = (
     "`output_dir` must not contain another tokenizer, other symbols or another "
     "model's weights; choose another folder, or delete these files if nothing "
@@ -68,3 +72,9 @@ class Vocabulary(abc.ABC):
             same = not found
         received = f"{folder} with {', '.join(found)}"
         require(same, OTHER_VOCABULARY, output_dir=received)
+
+
+def refuse_symbols(folder: str) -> None:
+    """Raise `InputError` if a folder has phoneme symbols."""
+    found = files.exists(files.join(folder, SYMBOLS_FILE))
+    require(not found, OF_WORDS, path=folder)

@@ -8,7 +8,10 @@ import tiny_phonemes
 import albert_tf
 from albert_tf.base.errors import InputError
 from albert_tf.conversion.convert_checkpoint import convert
+from albert_tf.conversion.tokenizer_loading import load_tokenizer
+from albert_tf.library.embed import EmbedConfig, embed_texts
 from albert_tf.library.models import Classifier, Tagger
+from albert_tf.text import tokenizers
 from albert_tf.text.symbols import table_in
 
 TEXT = "the [E1] garden <URL> river"
@@ -158,3 +161,21 @@ def test_a_saved_model_has_its_symbols(spoken, tmp_path):
     np.testing.assert_array_equal(
         *(m(ids)["sequence_output"] for m in (model, again))
     )
+
+
+def test_a_phoneme_model_has_no_tokenizer(spoken, tmp_path):
+    """Methods that need a tokenizer state that the model has symbols."""
+    path, _ = spoken
+    model, tagger = albert_tf.load(path), Tagger.load(path, ["a", "b"])
+    config = EmbedConfig(model_dir=path, input_file="x", output_file="x.npy")
+    calls = [
+        lambda: model.embed(["a"]),
+        lambda: model.fill_mask("[MASK]"),
+        lambda: tagger.predict([["a"]]),
+        lambda: load_tokenizer(path),
+        lambda: tokenizers.load_tokenizer(path),
+        lambda: embed_texts(config),
+    ]
+    for call in calls:
+        with pytest.raises(InputError, match="This is a phoneme model"):
+            call()
