@@ -14,6 +14,7 @@ import tensorflow as tf
 from albert_tf.base.errors import require
 from albert_tf.model.albert import AlbertForPretraining, AlbertModel
 from albert_tf.model.config import AlbertConfig
+from albert_tf.model.phonemes import HEADS
 from albert_tf.serving.classifiers import choice_signature, class_names, texts
 from albert_tf.serving.entities import entities
 from albert_tf.serving.questions import answer
@@ -370,10 +371,13 @@ def encoder_of(
 
 
 def pretrained_weights(model, model_dir: str) -> dict[str, tf.Variable]:
-    """Restore a pretrained model; return the weights that exist on disk."""
+    """Restore a pretrained model; return the weights that exist on disk.
+
+    Phoneme heads are omitted.
+    """
     prefix = checkpoints.for_inference(model_dir)
     weights, _ = checkpoints.present(model, checkpoints.read_table(prefix))
-    checkpoints.restore(prefix, weights)
+    checkpoints.restore(prefix, weights, (checkpoints.OPTIMIZER, *HEADS))
     return weights
 
 

@@ -10,6 +10,7 @@ import types
 import programs
 import pytest
 import tensorflow as tf
+import tiny_phonemes
 from exporting import (
     TEXTS,
     close,
@@ -105,6 +106,14 @@ def test_without_a_tokenizer_only_ids_are_served(pretrained_dir, tmp_path):
     folder = without_tokenizer(pretrained_dir, tmp_path / "model")
     server = server_of(folder)
     assert set(server.signatures) == {"ids"} and server.default == "ids"
+
+
+def test_the_encoder_of_a_phoneme_model_is_served(tmp_path):
+    """An export of a phoneme model has its encoder without its heads."""
+    tiny_phonemes.save_model(tmp_path)
+    server = server_of(tmp_path)
+    assert set(server.signatures) == {"ids"}
+    assert all(name.startswith("albert/") for name in server.weights)
 
 
 @pytest.mark.slow
