@@ -314,8 +314,8 @@ class AlbertConfig:
         require(
             CONFIG_FILE in names and RELEASED_FILE not in names,
             f"A model directory must contain {CONFIG_FILE} and checkpoints of "
-            f"this project; {command} creates one from a Hugging Face folder "
-            "or a TensorFlow 1 release.",
+            f"this project; {command} creates one from a folder of Hugging "
+            "Face or PL-BERT, or from a TensorFlow 1 release.",
             **named,
         )
         return cls.from_json_file(path)

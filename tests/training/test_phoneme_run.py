@@ -233,6 +233,24 @@ def test_settings_of_words_are_refused(records, tmp_path, settings):
         pretrain(records, tmp_path, **settings)
 
 
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"config.yml": "model_params: {}", "step_1.t7": ""},
+        {"config.json": "{}", "tokenizer.json": '{"model": {}}'},
+    ],
+)
+@pytest.mark.parametrize("state", ["weights", "transplant"])
+def test_a_foreign_source_must_be_converted(records, tmp_path, files, state):
+    """The error for a source of another project has the command to convert."""
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    where = {"init_checkpoint": str(tmp_path), "init_state": state}
+    command = f"convert_checkpoint --input={tmp_path} --output=NEW"
+    with pytest.raises(InputError, match=f"{command}.*: init_checkpoint="):
+        pretrain(records, tmp_path / "out", **where)
+
+
 def damaged(records, folder, name, value):
     """Copy the records with wrong values; return the path of the changed file.
 

@@ -320,8 +320,10 @@ def check_inputs(
         value, rule = getattr(pretraining, name), "With records of phonemes, "
         rule += f"`{name}` must keep its default, {usual}."
         require(value == usual, rule, **{name: value})
-    vocabulary = vocabulary_of(next(iter(folders)), pretraining.init_checkpoint)
     source = pretraining.init_checkpoint, pretraining.init_state
+    if source[0]:  # before its vocabulary, which may have a foreign format
+        AlbertConfig.from_model_dir(source[0], "init_checkpoint")
+    vocabulary = vocabulary_of(next(iter(folders)), source[0])
     warm_start.check_warm_start(*source, config, vocabulary)
     checkpoints.check_claim(pretraining.output_dir, config)
     if vocabulary:
