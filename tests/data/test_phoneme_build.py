@@ -366,18 +366,20 @@ def test_at_most_twenty_unknown_symbols_are_named():
 
 
 def test_warnings_at_their_limits(built):
-    """Shares at a limit cause no warning, but few held-out records do."""
+    """Shares at a limit cause no warning, but few held-out records do.
+
+    A held-out share that differs much from the requested one causes a warning.
+    """
     made = built[1]
 
-    def warnings(eval_records=100, **shares):
+    def warnings(eval_records=100, asked=0.1, **shares):
         splits = {
             split: (RecordFile("x", number, 10**9),)
             for split, number in (("eval", eval_records), ("train", 950))
         }
-        statistics = made.statistics | shares
-        text = phoneme_build.summary(
-            dataclasses.replace(made, splits=splits, statistics=statistics)
-        )
+        changes = {"statistics": made.statistics | shares, "splits": splits}
+        changes["settings"] = made.settings | {"eval_fraction": asked}
+        text = phoneme_build.summary(dataclasses.replace(made, **changes))
         assert f"  eval: {eval_records} records of 32 symbols" in text
         return [x for x in text.split("\n") if x.startswith("Warning: ")]
 
@@ -385,7 +387,9 @@ def test_warnings_at_their_limits(built):
     assert not warnings(**usual)
     first, second = warnings(unknown_share=0.0011, other_words_share=0.301)
     assert "0.11% of the symbols" in first and "30.10% of the words" in second
-    (few,) = warnings(50, **usual)
+    (other,) = warnings(asked=0.02, **usual)
+    assert "9.52% of the records are held out instead of 2.00%" in other
+    (few,) = warnings(50, asked=0.05, **usual)
     assert "only 50 examples" in few and "--eval_fraction=0.1 holds" in few
 
 

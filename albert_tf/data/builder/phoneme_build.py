@@ -2,8 +2,10 @@
 
 Rows are read twice, file by file: first to count symbols and words, then to
 write records. An interrupted build continues with the files that are not
-finished. Text is held out in whole parts, at least one unless `eval_fraction`
-is 0. A part consists of consecutive words of one document.
+finished. Text is held out in whole parts, whose hashes are random numbers: each
+part is held out with the probability `eval_fraction`, but at least one part is,
+unless `eval_fraction` is 0. A part consists of consecutive words of one
+document.
 
 Shapes: B examples, T positions.
 """
@@ -25,7 +27,7 @@ from albert_tf.base.processes import Workers, available
 from albert_tf.base.settings import EXAMPLES, Validated, setting
 from albert_tf.data.builder import build_folder
 from albert_tf.data.builder.build_settings import BuildConfig
-from albert_tf.data.builder.statistics import few_held_out, report
+from albert_tf.data.builder.statistics import few_held_out, other_share, report
 from albert_tf.data.builder.text_blocks import document_hash, input_paths
 from albert_tf.data.file_kinds import TEXT, kind_of
 from albert_tf.data.masking import DYNAMIC
@@ -328,9 +330,12 @@ def summary(made: Metadata) -> str:
         for share, (most, what) in WARNINGS.items()
         if statistics[share] > most
     ]
-    found = made.count(EVAL)
-    few = few_held_out(found, found / (found + made.count(TRAIN)))
-    lines += [f"Warning: {text}" for text in few]
+    found, asked = made.count(EVAL), made.settings["eval_fraction"]
+    share = found / (found + made.count(TRAIN))
+    advice = f"parts of about {PART_WORDS:,} words are held out; add text"
+    notes = [*other_share(share, asked, "records", advice)]
+    notes += few_held_out(found, share)
+    lines += [f"Warning: {text}" for text in notes]
     return "\n".join(lines)
 
 

@@ -301,16 +301,26 @@ def few_held_out(records: int, share: float) -> Iterator[str]:
         )
 
 
+def other_share(
+    share: float, asked: float, unit: str, advice: str
+) -> Iterator[str]:
+    """Yield a warning if the held-out share differs from the requested one."""
+    if share and abs(share - asked) > HELD_OUT_MISS * asked:
+        yield (
+            f"{share:.2%} of the {unit} are held out instead of {asked:.2%}: "
+            f"{advice}"
+        )
+
+
 def _held_out(statistics: dict) -> Iterator[str]:
     found = statistics[EVAL]
     records, share = found["records"], found["held_out_share"]
     asked = found["held_out_share_asked"]
-    if share and abs(share - asked) > HELD_OUT_MISS * asked:
-        yield (
-            f"{share:.2%} of the tokens are held out instead of {asked:.2%}: "
-            "the text is too short, or its lines are too long, to divide it "
-            "more finely; add text or split it (--split_sentences)"
-        )
+    yield from other_share(
+        *(share, asked, "tokens"),
+        "the text is too short, or its lines are too long, to divide it "
+        "more finely; add text or split it (--split_sentences)",
+    )
     divided = statistics["divided_document_tokens"]
     kept = statistics["tokens"] - statistics["duplicate_tokens"]
     divided /= max(kept, 1)
