@@ -14,6 +14,7 @@ from albert_tf.base.errors import require
 from albert_tf.base.settings import setting
 from albert_tf.conversion.variable_names import variable_shapes
 from albert_tf.model.config import TRAINING_FACTOR, AlbertConfig, forward_flops
+from albert_tf.text.symbols import table_in
 
 # {part of the model: prefix of its variable names}
 PARAMETER_GROUPS = {
@@ -49,12 +50,32 @@ def part_of(name: str) -> str:
     return max(fitting, key=lambda part: len(PARAMETER_GROUPS[part]))
 
 
-def parameters(config: AlbertConfig) -> dict[str, int]:
+# {title of a phoneme model's linear head: number of its classes}
+Heads = dict[str, int]
+
+
+def with_heads(
+    counts: dict[str, int], heads: Heads, each: int
+) -> dict[str, int]:
+    """Return the counts of a model that has phoneme heads, if any, instead.
+
+    Args:
+      counts: {part: number} for a model with the heads for pretraining.
+      heads: the phoneme heads; empty for other models.
+      each: the number for each class of a phoneme head.
+    """
+    if not heads:
+        return counts
+    kept = {part: counts[part] for part in counts if part in BACKBONE}
+    return kept | {title: each * size for title, size in heads.items()}
+
+
+def parameters(config: AlbertConfig, heads: Heads) -> dict[str, int]:
     """Return {part: number of parameters}."""
     counts = dict.fromkeys(PARAMETER_GROUPS, 0)
     for name, shape in variable_shapes(config).items():
         counts[part_of(name)] += math.prod(shape)
-    return counts
+    return with_heads(counts, heads, config.hidden_size + 1)
 
 
 def as_bert(config: AlbertConfig) -> AlbertConfig:
@@ -78,9 +99,9 @@ def _ratio(ours: int, theirs: int) -> str:
     return f"{theirs / ours:.1f}x" if ours and theirs else ""
 
 
-def parameter_lines(config: AlbertConfig) -> list[str]:
+def parameter_lines(config: AlbertConfig, heads: Heads) -> list[str]:
     """Return the lines of the parameter table."""
-    ours, bert = parameters(config), parameters(as_bert(config))
+    ours, bert = (parameters(c, heads) for c in (config, as_bert(config)))
     rows = [("parameters", "this model", "BERT, same shape", "BERT / this")]
 
     def add(title: str, parts: tuple[str, ...]) -> None:
@@ -91,16 +112,16 @@ def parameter_lines(config: AlbertConfig) -> list[str]:
     for part in BACKBONE:
         add(f"  {part}", (part,))
     add("backbone", BACKBONE)
-    for part in PARAMETER_GROUPS:
+    for part in ours:
         if part not in BACKBONE:
             add(f"  {part}", (part,))
-    add("with both heads", tuple(PARAMETER_GROUPS))
+    add("with both heads", tuple(ours))
     return format_table(rows)
 
 
 def paper_lines(name: str, config: AlbertConfig) -> list[str]:
     """Return a header and a row for the model, as in the paper's Table 1."""
-    counts = parameters(config)
+    counts = parameters(config, {})
     millions = sum(counts[part] for part in BACKBONE) / 1e6
     shared = config.num_hidden_groups < config.num_hidden_layers
     heads = str(config.num_attention_heads)
@@ -118,10 +139,14 @@ def paper_lines(name: str, config: AlbertConfig) -> list[str]:
     return format_table([tuple(row), tuple(row.values())])
 
 
-def flops_lines(config: AlbertConfig, tokens: int) -> list[str]:
-    """Return the lines of the FLOPs table; 15% of the tokens are predicted."""
-    predictions = max(1, round(0.15 * tokens))
+def flops_lines(config: AlbertConfig, tokens: int, heads: Heads) -> list[str]:
+    """Return the lines of the FLOPs table.
+
+    15% of the tokens are predicted, or all symbols of a phoneme model.
+    """
+    predictions = tokens if heads else max(1, round(0.15 * tokens))
     flops = forward_flops(config, tokens, predictions)
+    flops = with_heads(flops, heads, 2 * tokens * config.hidden_size)
     total = sum(flops.values())
     title = f"GFLOPs, {tokens} tokens, {predictions} predictions"
     rows = [(title, "forward", "training", "share")]
@@ -142,10 +167,13 @@ def size_report(path: str, sequence_length: int | None = None) -> list[str]:
         the model directory that contains it.
       sequence_length: tokens per sequence. Default: the model's maximum.
     """
-    read = AlbertConfig.from_json_file
+    read, table, heads = AlbertConfig.from_json_file, None, {}
     if files.is_folder(path):
-        read = AlbertConfig.from_model_dir
+        read, table = AlbertConfig.from_model_dir, table_in(path)
     config = read(path)
+    if table:
+        heads["symbol head"] = config.vocab_size
+        heads["word head"] = len(table.words)
     longest = config.max_position_embeddings
     tokens = longest if sequence_length is None else sequence_length
     require(
@@ -158,9 +186,9 @@ def size_report(path: str, sequence_length: int | None = None) -> list[str]:
     return [
         *paper_lines(name, config),
         "",
-        *parameter_lines(config),
+        *parameter_lines(config, heads),
         "",
-        *flops_lines(config, tokens),
+        *flops_lines(config, tokens, heads),
     ]
 
 

@@ -6,11 +6,13 @@ import math
 import goldens
 import programs
 import pytest
+import tiny_phonemes
 
 from albert_tf.base.errors import InputError
 from albert_tf.conversion import describe
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig, forward_flops
+from albert_tf.model.phonemes import AlbertForPhonemes
 
 MODELS = goldens.FOLDER.parents[2] / "configs" / "models"
 
@@ -25,7 +27,7 @@ BACKBONES = {
 
 
 def count(config, parts):
-    return sum(describe.parameters(config)[part] for part in parts)
+    return sum(describe.parameters(config, {})[part] for part in parts)
 
 
 @pytest.mark.parametrize("size", BACKBONES)
@@ -59,7 +61,7 @@ def test_parts_add_up_to_the_model(variant):
     config = goldens.variant(variant)
     model = AlbertForPretraining(config)
     assert count(config, describe.PARAMETER_GROUPS) == model.count_params()
-    parts = describe.parameters(config)
+    parts = describe.parameters(config, {})
     tables = model.albert.embeddings
     words = tables.word_embeddings
     assert parts["word embeddings"] == math.prod(words.shape)
@@ -82,8 +84,8 @@ def test_bert_of_the_same_shape():
     tables = (30000 + 512 + 2 + 2) * h
     assert count(bert, describe.BACKBONE) == tables + 12 * layer + h * h + h
     inner = dataclasses.replace(config, inner_group_num=2, sharing="ffn")
-    assert describe.parameters(describe.as_bert(inner))["attention"] == (
-        2 * describe.parameters(bert)["attention"]
+    assert describe.parameters(describe.as_bert(inner), {})["attention"] == (
+        2 * describe.parameters(bert, {})["attention"]
     )
 
 
@@ -95,7 +97,7 @@ def row_of(lines, title) -> list[str]:
 
 def test_ratios_are_those_of_bert():
     """Each row has our number, BERT's number and, if neither is 0, a ratio."""
-    lines = describe.parameter_lines(AlbertConfig())
+    lines = describe.parameter_lines(AlbertConfig(), {})
     numbers = ["11,683,584", "109,081,344", "9.3x"]
     assert row_of(lines, "backbone") == numbers
     assert row_of(lines, "embedding projection") == ["99,072", "0"]
@@ -105,7 +107,7 @@ def test_ratios_are_those_of_bert():
     titles = ["parameters", *groups[:6], "backbone", *groups[6:]]
     starts = [line.strip().partition("  ")[0] for line in lines]
     assert starts == [*titles, "with both heads"]
-    lines = describe.parameter_lines(goldens.variant("unfactorized"))
+    lines = describe.parameter_lines(goldens.variant("unfactorized"), {})
     assert row_of(lines, "embedding projection") == ["0", "0"]
     assert row_of(lines, "word embeddings") == ["720", "720", "1.0x"]
 
@@ -134,7 +136,7 @@ def test_operations_are_counted_in_billions():
     """
     config = AlbertConfig()
     for tokens, predictions in ((1, 1), (10, 2), (128, 19)):
-        lines = describe.flops_lines(config, tokens)
+        lines = describe.flops_lines(config, tokens, {})
         parts = forward_flops(config, tokens, predictions)
         title = f"GFLOPs, {tokens} tokens, {predictions} predictions"
         assert lines[0].startswith(title)
@@ -187,3 +189,25 @@ def test_a_model_directory_is_its_config(tmp_path):
     path.rename(tmp_path / "config.json")
     with pytest.raises(InputError, match="convert_checkpoint"):
         describe.size_report(str(tmp_path))
+
+
+def test_a_phoneme_model_has_its_own_heads(tmp_path):
+    """The report on a phoneme model has its symbol head and word head.
+
+    Each head computes an output for every symbol.
+    """
+    table = tiny_phonemes.save_model(tmp_path)
+    lines = describe.size_report(str(tmp_path))
+    text = "\n".join(lines)
+    assert "masked-LM" not in text and "sentence-order" not in text
+    assert "32 tokens, 32 predictions" in text
+    model = AlbertForPhonemes(
+        AlbertConfig.from_model_dir(str(tmp_path)), len(table.words)
+    )
+    for name in ("symbol", "word"):
+        number = getattr(model, f"{name}s").count_params()
+        assert row_of(lines, f"{name} head")[0] == f"{number:,}"
+    whole = row_of(lines, "with both heads")[0]
+    assert whole == f"{model.count_params():,}"
+    flops = describe.with_heads({}, {"word head": 5}, 2 * 32 * 8)
+    assert flops == {"word head": 2 * 32 * 8 * 5}
