@@ -1,7 +1,8 @@
 """PL-BERT's files: `config.yml` and `step_N.t7`, as StyleTTS 2 reads them.
 
 The `.t7` file is a PyTorch file. Its `net` contains two heads and the encoder,
-with Hugging Face's names under `module.encoder.`. Sources:
+with Hugging Face's names under `module.encoder.`, or `encoder.` if the model
+was saved without its `DataParallel` wrapper. Sources:
 `Utils/PLBERT/util.py` of yl4579/StyleTTS2 and `model.py` of yl4579/PL-BERT.
 """
 
@@ -108,9 +109,10 @@ def open_weights(folder: str, config: AlbertConfig) -> tuple[Tensors, str]:
         return int(number[1]) if number else -1
 
     def ours(name: str) -> str:
-        if name.startswith(ENCODER):
-            return BACKBONE + name.removeprefix(ENCODER)
-        return name.removeprefix(ROOT)
+        whole = name if name.startswith(ROOT) else ROOT + name
+        if whole.startswith(ENCODER):
+            return BACKBONE + whole.removeprefix(ENCODER)
+        return whole.removeprefix(ROOT)
 
     path = max(files.matches(WEIGHTS, folder), key=step)
     stored = huggingface.open_pickle(path, "net")

@@ -276,6 +276,21 @@ def test_files_of_arrays_keep_everything(width, tmp_path):
     refuse(tmp_path, speech, "must be a complete file that contains only tens")
 
 
+@pytest.mark.usefixtures("stand_in")
+def test_names_may_lack_the_prefix(trained, tmp_path):
+    """A model that was saved without `DataParallel` has the same weights."""
+    speech, path = tmp_path / "speech", tmp_path / "speech" / f"step_{STEP}.t7"
+    convert(str(trained[1]), str(speech), "styletts2")
+    before = weights_in(speech)
+    content = load(path, "cpu", True, False)
+    net = content["net"].items()
+    content["net"] = {name.removeprefix("module."): x for name, x in net}
+    path.write_bytes(pickle.dumps(content))
+    after = weights_in(speech)
+    assert after.keys() == before.keys()
+    assert all(np.array_equal(after[n], a) for n, a in before.items())
+
+
 def test_heads_are_those_of_the_file():
     """A head exists if its bias exists, under our name or PL-BERT's name."""
     assert plbert.head_places({}, CONFIG) == {}
