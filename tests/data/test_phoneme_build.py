@@ -448,6 +448,18 @@ def test_useless_rows_are_an_error(tmp_path):
         build(tmp_path / "out", path, eval_fraction=0.001)
 
 
+@pytest.mark.parametrize(
+    ("phonemes", "found"), [(["", ""], "none"), (["☃", "☂☃"], "☂☃")]
+)
+def test_rows_without_known_symbols_are_an_error(tmp_path, phonemes, found):
+    """The error for phonemes without known symbols lists their symbols."""
+    rows = [{"words": ["a", "b"], "phonemes": phonemes}] * 3
+    path = write_rows(tmp_path / "rows.jsonl", rows)
+    message = f"must contain symbols of the table.*: symbols={found}"
+    with pytest.raises(InputError, match=message):
+        build(tmp_path / "out", path)
+
+
 def test_little_text_has_a_held_out_document(tmp_path):
     """One document is held out, with a warning, if the share is too small."""
     rows = [row for row in ROWS if row["document"] < 20]

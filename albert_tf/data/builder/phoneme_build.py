@@ -357,6 +357,10 @@ def make_records(
         for total, part in zip(counts, more, strict=True):
             total.update(part)
     table = table_of(config, counts)
+    rule = "`phonemes` of the rows must contain symbols of the table; see "
+    rule += "`symbols`."
+    found = "".join(sorted(counts.symbols))[:LISTED] or "none"
+    require(counts.symbols.keys() & table.ids.keys(), rule, symbols=found)
     table.check_claim(build.output_dir)
     of_symbols = np.zeros(table.vocab_size, int)
     of_symbols[[*table.ids.values()]] = [counts.symbols[s] for s in table.ids]
