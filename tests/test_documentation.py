@@ -14,6 +14,7 @@ from pathlib import Path
 import nbclient
 import nbformat
 import pytest
+import tiny_phonemes
 import tiny_tasks
 from sybil import Document
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
@@ -111,6 +112,7 @@ def folder(tmp_path_factory, tokenizer_dir):
     shutil.copytree(folder / "pretrained", folder / "albert_base_v2")
     for name in ("pretrained", "finetuned"):  # as `make demo` writes them
         shutil.copytree(folder / name, folder / "demo" / name)
+    tiny_phonemes.save_model(folder / "plbert_de")
     models = "examples/models"
     shutil.copytree(ROOT / models, folder / models)
     return folder
