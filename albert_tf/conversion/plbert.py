@@ -8,13 +8,15 @@ was saved without its `DataParallel` wrapper. Sources:
 
 import re
 
+import numpy as np
+
 from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.base.packages import need
 from albert_tf.conversion import huggingface
 from albert_tf.conversion.huggingface import BACKBONE
 from albert_tf.conversion.named_tensors import Tensors
-from albert_tf.conversion.variable_names import StoredTensor
+from albert_tf.conversion.variable_names import MODEL_DIR, StoredTensor
 from albert_tf.model.config import AlbertConfig
 from albert_tf.text.symbols import SYMBOLS_FILE, SymbolTable, preset, table_in
 
@@ -95,6 +97,23 @@ def head_places(
     return places
 
 
+def step_of(path: str) -> int:
+    """Return N of a file `step_N.t7`, or -1 if N is not a number."""
+    number = re.search(r"step_(\d+)\.t7$", path)
+    return int(number[1]) if number else -1
+
+
+def with_step(tensors: Tensors, step: int) -> Tensors:
+    """Add the training step to tensors under our names, if it is known."""
+    name, read = MODEL_DIR.step, tensors.read
+    if step < 0:
+        return tensors
+    return Tensors(
+        tensors.shapes | {name: ()},
+        lambda n: np.array(step, np.int64) if n == name else read(n),
+    )
+
+
 def open_weights(folder: str, config: AlbertConfig) -> tuple[Tensors, str]:
     """Open the newest weights, under Hugging Face's names.
 
@@ -104,17 +123,13 @@ def open_weights(folder: str, config: AlbertConfig) -> tuple[Tensors, str]:
       The tensors, and the path of the file.
     """
 
-    def step(path: str) -> int:
-        number = re.search(r"step_(\d+)\.t7$", path)
-        return int(number[1]) if number else -1
-
     def ours(name: str) -> str:
         whole = name if name.startswith(ROOT) else ROOT + name
         if whole.startswith(ENCODER):
             return BACKBONE + whole.removeprefix(ENCODER)
         return whole.removeprefix(ROOT)
 
-    path = max(files.matches(WEIGHTS, folder), key=step)
+    path = max(files.matches(WEIGHTS, folder), key=step_of)
     stored = huggingface.open_pickle(path, "net")
     names = {ours(name): name for name in stored.shapes}
     shapes = {new: stored.shapes[old] for new, old in names.items()}

@@ -260,11 +260,14 @@ def open_plbert(path: str, how: Reading) -> Source:
     if how.encoder_only:
         tensors = tensors.where(lambda name: name.startswith(PLBERT.encoder))
     head = plbert.head_places(tensors.shapes, config)
+    tensors = from_layout(tensors, config, PLBERT, weights, head)
+    if not how.encoder_only:
+        tensors = plbert.with_step(tensors, plbert.step_of(weights))
     return Source(
         PLBERT,
         weights,
         config,
-        from_layout(tensors, config, PLBERT, weights, head),
+        tensors,
         None,
         warnings,
         symbols=plbert.table_of(path, config),

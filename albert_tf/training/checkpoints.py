@@ -242,7 +242,8 @@ def restore_run(
     def names(of: Iterable[str], start: str) -> list[str]:
         return [name for name in of if name.startswith(start)]
 
-    slots = names(stored, OPTIMIZER) or not names(variables, OPTIMIZER)
+    # A converted checkpoint may have the step without slots.
+    slots = len(names(stored, OPTIMIZER)) > 1 or not names(variables, OPTIMIZER)
     require(slots, f"{without_slots} Received: {prefix}")
     averages, averaged = names(variables, AVERAGE), names(stored, AVERAGE)
     rule = "`ema_decay` must be set to read a run that averages its weights."

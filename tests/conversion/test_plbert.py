@@ -238,9 +238,10 @@ def stand_in(monkeypatch):
 @pytest.mark.usefixtures("stand_in")
 @pytest.mark.parametrize("width", [8, 24])
 def test_files_of_arrays_keep_everything(width, tmp_path):
-    """For any embedding width, a round trip keeps weights, symbols and words.
+    """For any embedding width, a round trip keeps all parts of a model.
 
-    The converter reads only the file of the last step.
+    These are the weights, the symbols, the words and the step. The converter
+    reads only the file of the last step.
     """
     config = dataclasses.replace(CONFIG, embedding_size=width)
     weights = randomized(AlbertForPhonemes(config, len(TABLE.words)))
@@ -261,7 +262,9 @@ def test_files_of_arrays_keep_everything(width, tmp_path):
     assert "model_type" not in (speech / "config.yml").read_text()
     for name in ("step_9.t7", "step_x.t7"):
         (speech / name).write_bytes(b"not read")
-    convert(str(speech), str(tmp_path / "back"), "model_dir")
+    report = convert(str(speech), str(tmp_path / "back"), "model_dir")
+    assert f"step: {STEP}" in report
+    assert (tmp_path / "back" / f"ckpt-{STEP}.index").exists()
     back, before = weights_in(tmp_path / "back"), weights_in(source)
     assert back.keys() == before.keys()
     assert all(np.array_equal(back[n], a) for n, a in before.items())

@@ -173,3 +173,13 @@ def test_a_small_model_has_one_file(saved):
     """A checkpoint below the size limit of a file has only one data file."""
     names = [p.name for p in pathlib.Path(saved[0]).glob("*.data-*")]
     assert names == ["ckpt-5.data-00000-of-00001"]
+
+
+def test_a_step_alone_does_not_resume_a_run(tmp_path):
+    """A checkpoint with the step, but no slots, has no optimizer state."""
+    step = {"optimizer/iterations": tf.Variable(np.int64(7))}
+    state = {"a": tf.Variable(1.0)} | step
+    checkpoints.save(str(tmp_path), state, 7)
+    state |= {"optimizer/a/m": tf.Variable(0.0)}
+    with pytest.raises(InputError, match="but no optimizer state"):
+        checkpoints.restore_latest(str(tmp_path), state)
