@@ -1,4 +1,4 @@
-"""Replacing a folder atomically, if our programs wrote all its files."""
+"""Replacing a folder atomically, and checks that no user's file is lost."""
 
 import contextlib
 import os
@@ -80,6 +80,21 @@ def check_replaceable(
     more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
     received = f"{folder} with {', '.join(foreign[:3])}{more}"
     require(not foreign, rule, **{name: received})
+
+
+def check_unused(name: str, folder: str, patterns: Iterable[str]) -> None:
+    """Raise `InputError` if a folder contains files of these names.
+
+    Args:
+      name: the setting that names the folder.
+      folder: the folder, in which a program is about to write; it may be new.
+      patterns: patterns of the names of the program's files.
+    """
+    names = files.names(folder) if files.is_folder(folder) else ()
+    found = [n for n in names if any(matches(n, p) for p in patterns)]
+    rule = f"`{name}` must not contain other files with names of files that "
+    rule += "the program writes; choose another folder."
+    require(not found, rule, **{name: f"{folder} with {', '.join(found[:3])}"})
 
 
 def _upload(folder: str, path: str) -> None:

@@ -1,5 +1,6 @@
 """Metrics and predictions of one model or an ensemble, and their files."""
 
+import contextlib
 import statistics
 import types
 from collections.abc import Callable, Sequence
@@ -9,7 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.base import files
-from albert_tf.base.errors import require
+from albert_tf.base.errors import InputError, require
+from albert_tf.base.replacing import check_unused
 from albert_tf.finetuning.finetuning_setup import (
     FinetuningConfig,
     Job,
@@ -28,6 +30,17 @@ from albert_tf.training.evaluator import Batch, Evaluator
 from albert_tf.training.model_card import write_card
 
 METRICS_FILE = "metrics.json"
+_STEMS = "predictions nbest_predictions null_odds confusion entities errors"
+# Files that an evaluation or prediction writes and a user may have too.
+RESULT_FILES = (
+    METRICS_FILE,
+    *(
+        f"{part}{stem}.{extension}"
+        for part in ("", "eval_")
+        for stem in _STEMS.split()
+        for extension in ("tsv", "json", "conll", "npy")
+    ),
+)
 Metrics = dict[str, dict[str, float]]  # {split: {metric: value}}
 
 
@@ -196,6 +209,18 @@ def save_threshold(model_dir: str, evaluator: TaskEvaluator) -> None:
         print(f"Saved null_score_diff_threshold={value:.6g} to {model_dir}")
 
 
+def check_results(folder: str) -> None:
+    """Raise an error if a folder has results that no evaluation wrote.
+
+    The `metrics.json` of an evaluation contains the task.
+    """
+    with contextlib.suppress(InputError):
+        if "task" in files.read_if_there(folder, METRICS_FILE):
+            return
+    if not is_finetuned(folder):
+        check_unused("output_dir", folder, RESULT_FILES)
+
+
 def write_metrics(output_dir: str, values: dict, model: str = "") -> None:
     """Write measured values to `metrics.json`.
 
@@ -233,7 +258,9 @@ def write_report(
       writes: whether this process writes files.
       models: the directories of the weights.
     """
-    metrics = {}
+    metrics, about = {}, {"task": job.task.name}
+    if writes and not files.exists(files.join(folder, METRICS_FILE)):
+        write_metrics(folder, about)  # for `check_results` after an interrupt
     for split in (*job.eval, *job.predict):
         values, predictions = evaluator.evaluate(split)
         if values:
@@ -248,7 +275,7 @@ def write_report(
             print(f"{len(split.examples)} predictions: {', '.join(written)}")
     if writes:
         model = "; ".join(map(checkpoints.fingerprint, models))
-        write_metrics(folder, {"task": job.task.name, **metrics}, model)
+        write_metrics(folder, {**about, **metrics}, model)
         if is_finetuned(folder):
             write_card(folder, folder)
     return metrics

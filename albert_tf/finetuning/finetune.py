@@ -235,6 +235,7 @@ def finetune_task(s: Settings) -> Metrics:
     s.check()
     workers = distribution.prepare_devices(s.devices)
     with distribution.raise_everywhere(workers):
+        evaluation.check_results(s.run.output_dir)
         job = prepare(s.run, s.data, s.task)
         print(job.summary())
         if s.run.do_train:

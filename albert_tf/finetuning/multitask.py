@@ -12,6 +12,7 @@ from albert_tf.finetuning.evaluation import (
     Metrics,
     TaskEvaluator,
     bucketed,
+    check_results,
     save_threshold,
     write_metrics,
     write_report,
@@ -372,6 +373,7 @@ def finetune_together(s: Settings) -> Metrics:
     names = task_names(s)
     prepared = distribution.prepare_devices(s.devices)
     with distribution.raise_everywhere(prepared):
+        check_results(s.run.output_dir)
         jobs = prepare_jobs(s, names)
     require_alike(prepared, s, *jobs.values())
     s.advise()

@@ -25,6 +25,7 @@ from albert_tf.base import files, interrupts, program
 from albert_tf.base.console import Progress
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.processes import in_order
+from albert_tf.base.replacing import check_unused
 from albert_tf.base.settings import FLAG_FILE, Validated, setting
 from albert_tf.data.masking import DYNAMIC
 from albert_tf.data.records.metadata import (
@@ -39,7 +40,7 @@ from albert_tf.text.tokenizers import tokenizer_in
 from albert_tf.tpu import tensor_bundle
 from albert_tf.training import checkpoint_files
 from albert_tf.training.clock import MAX_BAD_STEPS, Pace, next_stop
-from albert_tf.training.history import History, RunResult
+from albert_tf.training.history import RUN_FILES, History, RunResult
 
 # Names of files in a step file, in addition to the checkpoint `ckpt-0`.
 STEP, EVALUATION, ABOUT = "step.jax", "evaluation.jax", "step.json"
@@ -433,8 +434,12 @@ def claim(config: RunStepConfig, about: dict) -> None:
     folder = config.output_dir
     if tokenizer := tokenizer_in(config.data_dir):
         tokenizer.check_claim(folder)
+    described = files.join(folder, "albert_config.json")
+    if not files.exists(described):
+        check_unused("output_dir", folder, RUN_FILES)
+    files.write_json(described, about["config"])
+    if tokenizer:
         tokenizer.save(folder)
-    files.write_json(files.join(folder, "albert_config.json"), about["config"])
     paths = f"--data_dir={config.data_dir}\n--output_dir={folder}\n"
     files.write_text(files.join(folder, FLAG_FILE), paths + about["flags"])
 

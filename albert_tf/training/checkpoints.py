@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
+from albert_tf.base.replacing import check_unused
 from albert_tf.base.settings import FLAG_FILE
 from albert_tf.model.albert import AlbertModel
 from albert_tf.model.config import CONFIG_FILE, AlbertConfig
@@ -27,6 +28,7 @@ from albert_tf.training.checkpoint_files import (
     name_of,
     reason,
 )
+from albert_tf.training.history import RUN_FILES
 from albert_tf.training.optimizer import AVERAGE
 
 OPTIMIZER = "optimizer/"
@@ -316,8 +318,13 @@ def check_claim(model_dir: str, config: AlbertConfig) -> None:
 
 
 def create_model_dir(model_dir: str, config: AlbertConfig) -> None:
-    """Create a model directory; raise an error if it has a different model."""
+    """Create a model directory; raise an error if it has a different model.
+
+    A folder without a model must not contain files that a run overwrites.
+    """
     check_claim(model_dir, config)
+    if not files.exists(files.join(model_dir, CONFIG_FILE)):
+        check_unused("output_dir", model_dir, RUN_FILES)
     config.save(model_dir)
 
 

@@ -121,6 +121,59 @@ def test_a_refused_run_leaves_the_folder_as_it_was(copy, pretrained, opinions):
     assert pathlib.Path(flags).read_text() == before
 
 
+@pytest.mark.parametrize("trains", [True, False])
+@pytest.mark.parametrize(
+    "name", "predictions.tsv metrics.json curves.png run.flags".split()
+)
+def test_a_users_files_are_not_overwritten(
+    pretrained, finished, opinions, tmp_path, trains, name
+):
+    """A folder with a user's file that the run would write is an error.
+
+    The error names the file, and the folder is unchanged. A prediction does not
+    write curves or flags.
+    """
+    if not trains and name in ("curves.png", "run.flags"):
+        return
+    (tmp_path / "notes.txt").write_text("Mine.")
+    (tmp_path / name).write_text('{"accuracy": 1}')
+    message = refusal(
+        model_dir=pretrained if trains else finished[0],
+        output_dir=str(tmp_path),
+        do_train=trains,
+        do_predict=True,
+        **opinions,
+    )
+    assert message.endswith(f"output_dir={tmp_path} with {name}")
+    assert sorted(os.listdir(tmp_path)) == sorted(["notes.txt", name])
+    assert (tmp_path / name).read_text() == '{"accuracy": 1}'
+
+
+@eagerly()
+def test_an_interrupted_prediction_can_be_repeated(
+    finished, opinions, tmp_path, monkeypatch
+):
+    """A folder with a user's other files and earlier results is accepted.
+
+    The results may be those of an interrupted prediction.
+    """
+    (tmp_path / "notes.txt").write_text("Mine.")
+    settings = {"model_dir": finished[0], "output_dir": str(tmp_path)}
+    settings |= {"do_predict": True} | opinions
+
+    def fail(self, path, *rest):
+        pathlib.Path(f"{path}.tsv").write_text("id")
+        raise OSError("interrupted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Classification, "write_predictions", fail)
+        with pytest.raises(OSError, match="interrupted"):
+            run(**settings)
+    for _ in range(2):
+        run(**settings)
+    assert len(predictions(tmp_path / "predictions.tsv")) > 1
+
+
 @pytest.mark.parametrize("labels", [(), ("", ""), ("bad", " ")])
 @eagerly()
 def test_texts_without_labels_can_be_predicted(copy, tmp_path, labels):

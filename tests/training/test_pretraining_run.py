@@ -155,6 +155,17 @@ def test_a_run_that_is_refused_changes_nothing(data_dir, trained, tmp_path):
     assert contents(tuned) == before
 
 
+@pytest.mark.parametrize("name", ["run.flags", "curves.png", "ckpt-5.index"])
+def test_a_users_files_are_not_overwritten(data_dir, trained, tmp_path, name):
+    """A folder with a user's file that the run would write is an error."""
+    (tmp_path / "notes.txt").write_text("Mine.")
+    (tmp_path / name).write_text("Mine, too.")
+    before = contents(tmp_path)
+    with pytest.raises(InputError, match=f"={tmp_path} with {name}$"):
+        run(data_dir, trained[0], tmp_path, hooks=[Look(id)])
+    assert contents(tmp_path) == before
+
+
 def test_a_run_must_do_something(data_dir):
     """A run that neither trains nor evaluates raises an error."""
     with pytest.raises(InputError, match="`do_train` or `do_eval`"):
