@@ -37,8 +37,13 @@ from albert_tf.tasks.features import Features
 from albert_tf.tasks.numerics import likeliest
 from albert_tf.tasks.registry import task_of
 from albert_tf.tasks.task import Task
-from albert_tf.text.packing import checked_texts, packed_row
-from albert_tf.text.tokenizers import MASK_TEXT, Tokenizer
+from albert_tf.text.packing import (
+    MASK_TEXT,
+    check_masks,
+    checked_texts,
+    packed_row,
+)
+from albert_tf.text.tokenizers import Tokenizer
 
 # Arguments of `load` other than the path.
 SETTINGS = (
@@ -191,8 +196,8 @@ class Albert(ModelWithTokenizer):
         """Return the most probable pieces for every `[MASK]`.
 
         Args:
-          texts: one text or several; each must contain a mask among its first
-            `max_length` tokens. Later masks are not filled.
+          texts: one text or several; each must contain a mask, and all its
+            masks must be among its first `max_length` tokens.
           top_k: number of pieces for each mask.
 
         Returns:
@@ -215,8 +220,7 @@ class Albert(ModelWithTokenizer):
         ids = tokenizer.encode_masked(text)
         row, _ = packed_row(tokenizer, ids, nothing, self.max_length)
         places = np.flatnonzero(row == tokenizer.mask_id)
-        rule = f"A {MASK_TEXT} must be among the first `max_length` tokens."
-        require(len(places), rule, max_length=self.max_length)
+        check_masks(text, len(places))
         logits = self.masked_lm_logits({"input_ids": row[None]}, places[None])
         return [
             [Filling(*pair) for pair in likeliest(tokenizer, x, top_k)]

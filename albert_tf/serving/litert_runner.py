@@ -20,7 +20,7 @@ from albert_tf.tasks.numerics import likeliest, softmax
 from albert_tf.tasks.predictions import Predictor, check_query
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import TASK_FILE, Task
-from albert_tf.text.packing import packed_row
+from albert_tf.text.packing import check_masks, packed_row
 from albert_tf.text.tokenizers import TOKENIZER_FILE, load_tokenizer
 
 MODEL_FILE = "model.tflite"
@@ -184,10 +184,15 @@ class Runner:
         return self.run(self.packed(*map(self.tokenizer.encode_batch, both)))
 
     def fill_mask(self, text: str, top_k: int) -> list[list[tuple[str, float]]]:
-        """Return the best (piece, probability) pairs for each `[MASK]`."""
+        """Return the best (piece, probability) pairs for each `[MASK]`.
+
+        Raises:
+          InputError: if a mask is not among the text's first `length` tokens.
+        """
         ids = self.tokenizer.encode_masked(text)
         inputs = self.packed([ids] * self.batch_size).dense()
         (places,) = np.nonzero(inputs["input_ids"][0] == self.tokenizer.mask_id)
+        check_masks(text, len(places))
         filled = []
         for start in range(0, len(places), self.masks):
             chunk = places[start : start + self.masks]

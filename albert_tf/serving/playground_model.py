@@ -17,8 +17,8 @@ from albert_tf.base import files
 from albert_tf.base.errors import InputError, first_line, require
 from albert_tf.model.config import CONFIG_FILE, AlbertConfig
 from albert_tf.tasks.conll import OUTSIDE
+from albert_tf.text.packing import MASK_TEXT, check_masks
 
-MASK = "[MASK]"
 NO_ANSWER = "the passage does not contain an answer"
 NO_LABEL = "no label"
 MAX_CHOICES = 8
@@ -49,14 +49,13 @@ def marked(text: str, spans) -> dict:
 
 def fill_mask(row: Row, text: str) -> dict:
     """Return {piece: probability} for the best pieces of each mask."""
-    require(
-        MASK in text, f"The text must contain {MASK} for each word to fill in."
-    )
+    rule = f"The text must contain {MASK_TEXT} for each word to fill in."
+    require(MASK_TEXT in text, rule)
     count = int(row["mask_count"])
-    require(count, f"{MASK} must be within the model's maximum length.")
+    check_masks(text, count)
     filled = {}
     for i in range(count):
-        title = f"{MASK} {i + 1}: " if count > 1 else ""
+        title = f"{MASK_TEXT} {i + 1}: " if count > 1 else ""
         for piece, share in zip(
             row["pieces"][i], row["probabilities"][i], strict=True
         ):

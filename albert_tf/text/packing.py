@@ -11,6 +11,7 @@ from albert_tf.base.settings import as_type
 
 # Names of the model's inputs.
 INPUTS = ("input_ids", "input_mask", "segment_ids")
+MASK_TEXT = "[MASK]"
 
 
 class SpecialIds(Protocol):
@@ -19,6 +20,21 @@ class SpecialIds(Protocol):
     pad_id: int
     cls_id: int
     sep_id: int
+
+
+def check_masks(text: str, kept: int) -> None:
+    """Raise an error if truncation removed some of a text's masks.
+
+    Args:
+      text: the text.
+      kept: the number of masks in the packed row.
+    """
+    number = text.count(MASK_TEXT)
+    require(
+        kept == number,
+        f"Every {MASK_TEXT} must be within the model's maximum length; shorten "
+        f"the text. Received: {number - kept} of {number} beyond it",
+    )
 
 
 def is_column(values: Any) -> bool:

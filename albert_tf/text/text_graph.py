@@ -18,7 +18,8 @@ import tensorflow as tf
 from albert_tf.base.errors import require
 from albert_tf.base.packages import need
 from albert_tf.text.normalization import WHITE_SPACE, TextConfig
-from albert_tf.text.tokenizers import MASK_TEXT, Tokenizer
+from albert_tf.text.packing import MASK_TEXT
+from albert_tf.text.tokenizers import Tokenizer
 from albert_tf.text.wordpiece import DROPPED, MAX_WORD_CHARACTERS
 
 Rule = Callable[[str, TextConfig], str | bool]

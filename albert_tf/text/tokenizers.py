@@ -29,6 +29,7 @@ from albert_tf.text.normalization import (
     with_rules,
 )
 from albert_tf.text.packing import (
+    MASK_TEXT,
     checked_ids,
     checked_text,
     checked_texts,
@@ -56,7 +57,6 @@ from albert_tf.text.wordpiece import (
 
 TOKENIZER_FILE, RULES_FILE = "tokenizer.json", "compiled_rules.bin"
 CHECKSUM = "vocabulary_sha256"  # in `tokenizer.json`, but not a setting
-MASK_TEXT = "[MASK]"
 # (concatenated ids of texts, end of each text), and (ids, starts, ends)
 JoinedIds = tuple[np.ndarray, np.ndarray]
 IdsAndSpans = tuple[list[int], list[int], list[int]]

@@ -282,7 +282,10 @@ def test_a_functional_model_is_exported_by_keras(albert, tmp_path):
         (lambda a, path: a.embed(["a"], batch_size=0), "`batch_size` must be"),
         (lambda a, path: a.embed([]), "must not be empty"),
         (lambda a, path: a.fill_mask("[MASK]", 0), "`top_k` must be at least"),
-        (lambda a, path: a.fill_mask("a " * 99 + "[MASK]"), "among the first"),
+        (
+            lambda a, path: a.fill_mask("[MASK]" + "a " * 99 + "[MASK]" * 2),
+            "must be within the model's maximum.* Received: 2 of 3 beyond it",
+        ),
     ],
 )
 def test_refuses_what_does_not_fit(albert, pretrained, action, message):

@@ -221,7 +221,8 @@ def test_any_text_is_only_text(model, text):
         (["no mask"], "must contain [MASK]"),
         ([" "], "must not be empty"),
         (["[MASK]" + "a" * 500], "500 characters. Received: characters=506"),
-        (["a " * 200 + "[MASK]"], "maximum length"),
+        (["a " * 200 + "[MASK]"], "Received: 1 of 1 beyond it"),
+        (["[MASK]" + "a " * 200 + "[MASK]"], "Received: 1 of 2 beyond it"),
     ],
 )
 def test_bad_requests_say_what_is_wrong(address, values, message):
