@@ -279,9 +279,11 @@ class Settings:
                 "Note: `model_dir` is fine-tuned; training starts from its "
                 "encoder, with a new task head"
             )
-        rate = self.optimizer.learning_rate
-        short = self.optimizer.bias_correction or not self.run.do_train
-        if rate >= HIGH_RATE and not short:
+        for part in PARTS:  # an error would reject the flagfile of a whole run
+            if getattr(self.data, f"{part}_file") and part not in run.parts():
+                print(f"Note: `{part}_file` is not read without `do_{part}`")
+        rate, short = self.optimizer.learning_rate, not run.do_train
+        if rate >= HIGH_RATE and not (short or self.optimizer.bias_correction):
             print(
                 f"Note: at learning rate {rate:g}, try --bias_correction "
                 "--beta_2=0.98; without bias correction, the first updates are "

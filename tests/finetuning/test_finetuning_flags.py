@@ -87,6 +87,18 @@ def test_first_updates_that_are_long_are_noted(
     assert (note in capsys.readouterr().out) == noted
 
 
+def test_files_that_are_not_read_are_noted(tmp_path, capsys):
+    """A file for a part that does not run prints a note."""
+    names = "train_file", "eval_file", "predict_file"
+    values = {"task": "classification", "model_dir": str(tmp_path)}
+    values |= {"output_dir": "o"} | {name: "rows.tsv" for name in names}
+    build(**values, do_eval=True).advise()
+    told = capsys.readouterr().out
+    assert "`train_file` is not read without `do_train`" in told
+    assert "`predict_file` is not read without `do_predict`" in told
+    assert "eval_file" not in told
+
+
 @pytest.mark.parametrize(
     "changes, noted",
     [
