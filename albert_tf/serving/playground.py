@@ -5,8 +5,11 @@ installed.
 """
 
 import dataclasses
+import errno
+import socket
 
 from albert_tf.base import program
+from albert_tf.base.errors import InputError
 from albert_tf.base.packages import need
 from albert_tf.base.settings import Validated, setting
 
@@ -26,11 +29,25 @@ class PlaygroundConfig(Validated):
     port: int = setting(8000, "Port to listen on.", minimum=1, maximum=65535)
 
 
+def check_port(host: str, port: int) -> None:
+    """Raise an error if another program listens on a port."""
+    try:
+        with socket.create_server((host, port)):
+            pass
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise InputError(
+                "`port` must be free; choose another port, or stop the program "
+                f"that uses it. Received: port={port}"
+            ) from None
+
+
 @program.command(PlaygroundConfig)
 def playground(config: PlaygroundConfig) -> None:
     """Serve a page for trying an exported model."""
     asked = {"saved_model": config.saved_model}
     need("The page", "gradio", "tensorflow_text", **asked)
+    check_port(config.host, config.port)
     with program.quiet_start():
         from albert_tf.serving.playground_model import ExportedModel
         from albert_tf.serving.playground_page import make_page, serve

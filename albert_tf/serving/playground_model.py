@@ -206,10 +206,13 @@ class ExportedModel:
         # Imported here because only graphs with strings need its operations.
         import tensorflow_text  # noqa: F401
 
-        rule = "`saved_model` must be a folder written by `albert_tf.export`"
+        rule = "`saved_model` must be a folder written by "
+        rule += "`python -m albert_tf.export`"
         files.require_no_pattern("`saved_model`", folder)
         path = files.join(folder, "assets", CONFIG_FILE)
-        require(files.is_file(path), f"{rule}.", saved_model=folder)
+        found = files.matches(f"*/assets/{CONFIG_FILE}", folder)
+        hint = f", such as {found[-1].rsplit('/', 2)[0]}" if found else ""
+        require(files.is_file(path), f"{rule}{hint}.", saved_model=folder)
         try:
             self._loaded = tf.saved_model.load(folder)
         except (OSError, ValueError, tf.errors.OpError) as error:

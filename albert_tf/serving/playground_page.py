@@ -9,6 +9,8 @@ from collections.abc import Callable
 from numbers import Real
 
 import gradio as gr
+from gradio.route_utils import FnIndexInferError
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 
@@ -88,7 +90,10 @@ HEADERS = (
 
 
 class Guard:
-    """A filter that rejects large requests and adds `HEADERS` to responses."""
+    """A filter that rejects large requests and adds `HEADERS` to responses.
+
+    Requests for unknown forms or events print no traceback.
+    """
 
     def __init__(self, app: Callable):
         self.app = app
@@ -96,18 +101,34 @@ class Guard:
     async def __call__(self, scope, receive, send):
         """Answer one ASGI request."""
 
+        started = False
+
         async def send_safely(message):
+            nonlocal started
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], *HEADERS]
+                started = True
             await send(message)
 
         headers = dict(scope.get("headers", ()))
-        # A body without a length could have any size.
-        endless = b"transfer-encoding" in headers
         answer = self.app
-        if endless or int(headers.get(b"content-length", 0)) > MOST_BYTES:
+        # A body without a length could have any size.
+        if b"transfer-encoding" in headers:
+            answer = PlainTextResponse("Content-Length is required.", 411)
+        elif int(headers.get(b"content-length", 0)) > MOST_BYTES:
             answer = PlainTextResponse("The request is too large.", 413)
-        await answer(scope, receive, send_safely)
+        try:
+            await answer(scope, receive, send_safely)
+        except (FnIndexInferError, KeyError):  # an unknown form
+            if started:
+                raise
+            missing = PlainTextResponse("There is no such form.", 404)
+            await missing(scope, receive, send_safely)
+        except RuntimeError as error:
+            # For an unknown event, Gradio sends an `error` event, then raises.
+            if not isinstance(error.__cause__, HTTPException):
+                raise
+            await send({"type": "http.response.body"})
 
 
 class VisitorError(gr.Error):

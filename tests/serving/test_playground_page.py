@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.serving import playground_model
+from albert_tf.base.errors import InputError
+from albert_tf.serving import playground, playground_model
 
 LIMITS = {
     "MOST_CHARACTERS": 500,
@@ -232,7 +233,7 @@ def test_bad_requests_say_what_is_wrong(address, values, message):
 
 
 def test_large_requests_are_refused(address):
-    """A request that is too large, or has no length, gets status 413."""
+    """A request that is too large gets status 413; without a length, 411."""
     with pytest.raises(urllib.error.HTTPError, match="413"):
         ask(address, "fill_mask", "a" * 20_000)
     host, port = address.removeprefix("http://").split(":")
@@ -241,7 +242,31 @@ def test_large_requests_are_refused(address):
             b"POST /gradio_api/upload HTTP/1.1\r\nHost: x\r\n"
             b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
         )
-        assert b" 413 " in connection.recv(100)
+        assert b" 411 " in connection.recv(100)
+
+
+def test_unknown_forms_and_events_print_no_trace(address, capfd):
+    """An unknown form gets status 404, and an unknown event an error event."""
+    capfd.readouterr()
+    with pytest.raises(urllib.error.HTTPError, match="404") as error:
+        ask(address, "nothing", "a")
+    assert error.value.read() == b"There is no such form."
+    path = f"{address}/gradio_api/call/fill_mask/nothing"
+    with urllib.request.urlopen(path, timeout=60) as reply:
+        assert reply.read().startswith(b'event: error\ndata: "404')
+    out, err = capfd.readouterr()
+    assert "Traceback" not in out + err
+
+
+def test_a_port_in_use_is_an_error(monkeypatch):
+    """If the port is in use, the error precedes the loading of the model."""
+    monkeypatch.setattr(playground, "need", lambda *args, **named: None)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(InputError, match=f"choose another .*port={port}$"):
+            playground.playground(saved_model="none", port=port)
+    with pytest.raises(InputError, match="saved_model=none"):
+        playground.playground(saved_model="none", port=port)
 
 
 def test_too_many_requests_are_turned_away(model, address, monkeypatch):
