@@ -116,7 +116,7 @@ def _end_at_second_interrupt() -> Callable[[int], None]:
 BYTE_ORDER_MARK = "\ufeff"  # at the beginning of some files from Windows
 # Flags that print our own help page: absl would group flags by module, which
 # does not help users.
-HELP = {"--help", "-help", "--helpshort", "-helpshort", "-?"}
+HELP = {"--help", "-help", "--helpshort", "-helpshort", "-h", "-?"}
 
 
 def _parse(argv: Sequence[str], page: str = "") -> list[str]:

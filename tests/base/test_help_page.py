@@ -44,6 +44,7 @@ def test_help_is_a_page_of_the_programs_flags():
         "  --policy=NUMBER or auto\n      Either. Default: auto.\n",
     ):
         assert said in ended.stdout
+    assert run("-h").stdout == ended.stdout
     assert "--alsologtostderr" in run("--helpfull").stdout
 
 
