@@ -65,13 +65,7 @@ FOREIGN = (
     (0, codecs.BOM_UTF32_BE, *FROM_UTF_32),
     (0, codecs.BOM_UTF16_LE, *FROM_UTF_16),  # a prefix of UTF-32's mark
     (0, codecs.BOM_UTF16_BE, *FROM_UTF_16),
-    (
-        0,
-        b"PK\x03\x04",
-        "a zip archive, or an office document (save a workbook as CSV UTF-8 "
-        "with commas, a document as text)",
-        "unzip FILE",
-    ),
+    (0, b"PK\x03\x04", "a zip archive", "unzip FILE"),
     (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive", "7z x FILE"),
     (0, b"Rar!\x1a\x07", "a rar archive", "unrar x FILE"),
     (0, b"\x04\x22\x4d\x18", "compressed by lz4", "lz4 -d FILE NEW"),
@@ -88,6 +82,13 @@ FOREIGN = (
     (257, b"ustar\0", "a tar archive", "tar -xf FILE"),
     (257, b"ustar  \0", "a tar archive", "tar -xf FILE"),
 )
+
+# Names inside office documents, which are zip archives.
+OFFICE = (
+    *(b"[Content_Types].xml", b"docProps/app.xml"),
+    b"mimetypeapplication/vnd.oasis",
+)
+PICKLES = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
 
 OBJECT = re.compile(rb'\{\s*("([^"\\]|\\.)*"\s*:|\}|$)')
 ARRAY = re.compile(rb'\[\s*\{\s*"')
@@ -297,6 +298,13 @@ def _require_native(head: bytes, path: str) -> None:
     """Raise `InputError` unless a file contains text or a table."""
     if head.startswith((*TABLES,)):
         return
+    is_zip = head.startswith(b"PK\x03\x04")
+    require(
+        not (is_zip and any(name in head for name in OFFICE)),
+        "A file must be UTF-8 text or a table, but this is an office document; "
+        "save a workbook as CSV UTF-8 with commas, another document as text.",
+        file=path,
+    )
     for offset, magic, name, command in FOREIGN:
         require(
             not head.startswith(magic, offset),
@@ -311,7 +319,8 @@ def _require_native(head: bytes, path: str) -> None:
         file=path,
     )
     require(
-        head.count(0) <= MANY_ZEROS * len(head),
+        head.count(0) <= MANY_ZEROS * len(head)
+        and not head.startswith(PICKLES),
         "A file must be UTF-8 text or a table, but this is a binary format; "
         "convert it or leave it out.",
         file=path,

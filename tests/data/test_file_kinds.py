@@ -6,6 +6,7 @@ import dataclasses
 import gzip
 import io
 import os
+import pickle
 import re
 import sqlite3
 import sys
@@ -140,10 +141,10 @@ def test_blocks_before_a_fault(tmp_path, monkeypatch, layout, fault):
         assert found == wanted[: len(found)]
 
 
-def zipped(data):
+def zipped(data, name="x.txt"):
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
-        archive.writestr("x.txt", data)
+        archive.writestr(name, data)
     return content.getvalue()
 
 
@@ -191,6 +192,16 @@ FOREIGN = {
     "noise": (bytes(range(128, 256)) * 9, "most lines"),
     "SQLite": (database(), "SQLite database.*`sqlite3 -csv"),
     "zip": (zipped(TEXT), "zip archive.*`unzip"),
+    "Word": (
+        zipped(TEXT, "[Content_Types].xml"),
+        "office document; save .* as text. R",
+    ),
+    "OpenDocument": (
+        b"PK\3\4" + b"\n" * 26 + b"mimetypeapplication/vnd.oasis.text",
+        "office document; save .* as text. R",
+    ),
+    "pickle": (pickle.dumps([TEXT]), "binary format"),
+    "old pickle": (pickle.dumps([TEXT], protocol=2), "binary format"),
     "tar": (tarred(TEXT.encode()), "tar archive.*`tar -xf"),
     "GNU tar": (tarred(TEXT.encode(), tarfile.GNU_FORMAT), "a tar archive"),
     "UTF-16-BE": (codecs.BOM_UTF16_BE + TEXT.encode("utf-16-be"), "is UTF-16;"),
