@@ -32,11 +32,11 @@ def height(module: str) -> int:
 
 
 def module_files() -> dict[str, Path]:
-    """Return {name: path} for the library's modules, except `__init__`."""
+    """Return {name: path} for the library's modules, except `__*__`."""
     return {
         ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path
         for path in sorted(PACKAGE.rglob("*.py"))
-        if path.name != "__init__.py"
+        if not path.name.startswith("__")
     }
 
 
