@@ -57,7 +57,7 @@ Heads = dict[str, int]
 def with_heads(
     counts: dict[str, int], heads: Heads, each: int
 ) -> dict[str, int]:
-    """Return the counts of a model that has phoneme heads, if any, instead.
+    """Return counts with any phoneme heads in place of the usual heads.
 
     Args:
       counts: {part: number} for a model with the heads for pretraining.

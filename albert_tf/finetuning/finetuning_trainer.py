@@ -172,7 +172,7 @@ def with_recipe(recipe: RecipeConfig, job: Job) -> Job:
 def training_step(
     run: FinetuningConfig, training: TrainingConfig, strategy, most: int
 ) -> int:
-    """Return the `step` by which `training_batches` rounds up batch lengths.
+    """Return the `step` to whose multiples batch lengths are rounded up.
 
     The rows have at most `most` tokens. A step of 0 means that every batch is
     padded to this length.

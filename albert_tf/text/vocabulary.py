@@ -52,7 +52,7 @@ class Vocabulary(abc.ABC):
 
     @abc.abstractmethod
     def fingerprint(self) -> str:
-        """Return a string that identifies the vocabulary, including words."""
+        """Return a string that identifies the vocabulary, including `words`."""
 
     @staticmethod
     @abc.abstractmethod

@@ -218,7 +218,7 @@ def test_heads_need_a_task_and_its_training_data(
 
 
 def test_symbols_are_kept(tmp_path):
-    """A smaller phoneme model has the symbols, words and heads of the model."""
+    """A shrunk phoneme model keeps its symbols, words and heads."""
     source, out = str(tmp_path / "in"), str(tmp_path / "out")
     table = tiny_phonemes.save_model(source)
     shrink_model(ShrinkConfig(source, out, num_layers=1), DataConfig())

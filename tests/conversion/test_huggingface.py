@@ -78,7 +78,7 @@ def test_other_types_of_numbers_are_named(golden, tmp_path):
 
 @pytest.mark.parametrize("dtype", ["float64", "int8", "uint8", "bool"])
 def test_numbers_that_float32_would_change_are_refused(golden, tmp_path, dtype):
-    """An error names a tensor with quantized or longer numbers."""
+    """The error for a tensor of any other type than short floats names it."""
     folder, tensors = huggingface(tmp_path, golden)
     name = "albert.pooler.bias"
     rewrite(folder, tensors | {name: tensors[name].astype(dtype)})

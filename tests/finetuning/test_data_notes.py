@@ -1,4 +1,4 @@
-"""Notes before training name labels and texts that look like mistakes."""
+"""Before training, notes name labels and texts that look like mistakes."""
 
 import dataclasses
 

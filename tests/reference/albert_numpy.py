@@ -49,7 +49,7 @@ class Weights:
 
 
 def embed(weights, config, ids, segments):
-    """Return the normalized embedding and the encoder's input, [T, E or H]."""
+    """Return the normalized embedding [T, E or H] and encoder input [T, H]."""
     w = weights.under("albert/embeddings")
     x = w["word_embeddings"][ids]
     rest = w["token_type_embeddings"][segments]
