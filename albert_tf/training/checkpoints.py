@@ -245,8 +245,9 @@ def restore_run(
         return [name for name in of if name.startswith(start)]
 
     # A converted checkpoint may have the step without slots.
-    slots = len(names(stored, OPTIMIZER)) > 1 or not names(variables, OPTIMIZER)
-    require(slots, f"{without_slots} Received: {prefix}")
+    step = {f"{OPTIMIZER}iterations"}
+    found, due = ({*names(x, OPTIMIZER)} - step for x in (stored, variables))
+    require(found or not due, f"{without_slots} Received: {prefix}")
     averages, averaged = names(variables, AVERAGE), names(stored, AVERAGE)
     rule = "`ema_decay` must be set to read a run that averages its weights."
     require(averages or not averaged, f"{rule} Received: {prefix}")
