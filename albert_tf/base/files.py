@@ -265,9 +265,8 @@ def locked(folder: str, name: str) -> Iterator[None]:
 def unmoved(folder: str, name: str) -> Callable[[], None]:
     """Return a function that fails if a local folder is no longer at its path.
 
-    Programs that create missing folders would continue in a new, incomplete
-    folder. The function never fails if the folder is remote or missing now. The
-    error names the folder's setting, `name`.
+    Otherwise, programs would continue in a new, incomplete folder. The function
+    never fails if the folder is remote or missing now. `name` is its setting.
     """
 
     def identity() -> tuple[int, int] | None:
@@ -280,7 +279,8 @@ def unmoved(folder: str, name: str) -> Callable[[], None]:
     def check() -> None:
         rule = f"`{name}` was moved, replaced or removed while a run was "
         rule += "writing to it; to resume, move it back and repeat the command."
-        require(first in (None, identity()), rule, **{name: folder})
+        with contextlib.suppress(OSError):  # the disk may not respond now
+            require(first in (None, identity()), rule, **{name: folder})
 
     return check
 

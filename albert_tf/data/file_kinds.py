@@ -16,7 +16,7 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, AnyStr, BinaryIO, NamedTuple
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
@@ -247,12 +247,25 @@ def is_compressed(path: str) -> bool:
     return path.lower().endswith(PACKED_ENDINGS)
 
 
-# A line end of classic Mac files; CRCRLF is one line end.
-LONE_CR = re.compile(rb"\r(?!\r*\n)")
+_RUNS = {bytes: re.compile(rb"\r+\n?"), str: re.compile(r"\r+\n?")}
+
+
+def with_line_feeds(text: AnyStr) -> AnyStr:
+    """Return text in which lone carriage returns are line feeds.
+
+    Any carriage returns before a line feed stay, because CRCRLF is one line
+    end.
+    """
+    feed = b"\n" if isinstance(text, bytes) else "\n"
+
+    def ends(run: re.Match) -> AnyStr:
+        return run[0] if run[0].endswith(feed) else feed * len(run[0])
+
+    return _RUNS[type(text)].sub(ends, text)
 
 
 class _ClassicMac(io.RawIOBase):
-    """A stream in which line feeds replace all carriage returns."""
+    """A stream in which line feeds replace lone carriage returns."""
 
     def __init__(self, file: Any):
         self._file = file
@@ -261,7 +274,10 @@ class _ClassicMac(io.RawIOBase):
         return True
 
     def readinto(self, buffer) -> int:
-        data = self._file.read1(len(buffer)).replace(b"\r", b"\n")
+        data = self._file.read1(len(buffer))
+        split = data.endswith(b"\r") and self._file.peek(1)[:1] == b"\n"
+        end = len(data) - split  # a CRLF may be split
+        data = with_line_feeds(data[:end]) + data[end:]
         buffer[: len(data)] = data
         return len(data)
 
@@ -432,7 +448,7 @@ def opened(path: str) -> Iterator[Source]:
         _require_native(head, path)
         if b"\r" in head and b"\n" not in head and is_utf8(head, False):
             file = io.BufferedReader(_ClassicMac(file), BUFFER_BYTES)
-            head = head.replace(b"\r", b"\n")
+            head = with_line_feeds(head)
         yield Source(file, _kind(head, path), head, damage)
 
 

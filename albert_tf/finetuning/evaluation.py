@@ -37,7 +37,7 @@ RESULT_FILES = (
     *(
         f"{part}{stem}.{extension}"
         for part in ("", "eval_")
-        for stem in _STEMS.split()
+        for stem in (*_STEMS.split(), "predictions_*")
         for extension in ("tsv", "json", "conll", "npy")
     ),
 )
@@ -259,8 +259,7 @@ def write_report(
       models: the directories of the weights.
     """
     metrics, about = {}, {"task": job.task.name}
-    if writes and not files.exists(files.join(folder, METRICS_FILE)):
-        write_metrics(folder, about)  # for `check_results` after an interrupt
+    metrics_file = files.join(folder, METRICS_FILE)
     for split in (*job.eval, *job.predict):
         values, predictions = evaluator.evaluate(split)
         if values:
@@ -269,6 +268,9 @@ def write_report(
         stem = {"eval": "eval_predictions", "predict": "predictions"}[part]
         path = files.join(folder, "_".join(filter(None, (stem, suffix))))
         if writes:
+            if not files.exists(metrics_file):
+                # An interrupted run may repeat what it began to write.
+                write_metrics(folder, about)
             written = evaluator.tuned.write_predictions(
                 path, split.examples, predictions
             )

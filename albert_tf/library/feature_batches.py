@@ -105,7 +105,7 @@ def shuffled_apart(apart: Sequence[Sequence[str]], size: int):
     """
     batches = without_repeats(range(len(apart)), apart, size)
     require(
-        len(apart[0]) != 2 or max(map(len, batches)) > 1,
+        len(apart[0]) != 2 or any(len(batch) > 1 for batch in batches),
         "A batch must have at least 2 pairs without a common text, because the "
         "other pairs of a batch are the wrong answers.",
         batch_size=size,

@@ -429,13 +429,19 @@ def describe(step: StepFile) -> str:
     )
 
 
-def claim(config: RunStepConfig, about: dict) -> None:
-    """Write the files of a model directory other than its checkpoints."""
+def claim(config: RunStepConfig, about: dict, is_new: bool) -> None:
+    """Write the files of a model directory other than its checkpoints.
+
+    Args:
+      config: the inputs and outputs.
+      about: the description in the step file.
+      is_new: whether the folder has no checkpoint of this run.
+    """
     folder = config.output_dir
     if tokenizer := tokenizer_in(config.data_dir):
         tokenizer.check_claim(folder)
     described = files.join(folder, "albert_config.json")
-    if not files.exists(described):
+    if is_new and not files.exists(described):
         check_unused("output_dir", folder, RUN_FILES)
     files.write_json(described, about["config"])
     if tokenizer:
@@ -472,9 +478,10 @@ def run_step(config: RunStepConfig) -> RunResult:
     with files.locked(config.output_dir, "output_dir"), signals() as stopped:
         run = Run(config, step, metadata)
         if run.step < run.last:
-            claim(config, step.about)
+            claim(config, step.about, not run.last_good)
             run.train(stopped)
         else:
+            run.progress.close()
             print(f"Nothing left to train: {run.step} steps are complete")
     metrics = run.history.last(EVAL)
     for name, value in metrics.items():

@@ -186,7 +186,8 @@ def check_cluster(config: DistributionConfig) -> None:
         require(
             number <= 1,
             "With several workers in TF_CONFIG, `distribution_strategy` must "
-            "be auto or multi_worker; otherwise, each would train alone.",
+            "be auto or multi_worker; otherwise, each would train alone. To "
+            "run on this machine alone, unset TF_CONFIG.",
             distribution_strategy=strategy,
             workers=number,
         )

@@ -6,14 +6,13 @@ import json
 from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.base.packages import is_installed
-from albert_tf.base.settings import FLAG_FILE
 from albert_tf.training import checkpoint_files
 
 HISTORY_FILE = "history.jsonl"
 CURVES_FILE = "curves.png"
 # Patterns for files that a training run writes and a user may have too.
 RUN_FILES = (
-    *(FLAG_FILE, HISTORY_FILE, CURVES_FILE, "task.json"),
+    *(HISTORY_FILE, CURVES_FILE, "task.json"),
     *checkpoint_files.FILES,
 )
 HEALTH = "health"  # the split of rows that have a `kind` and a `note`

@@ -98,7 +98,7 @@ def test_files_and_metadata(whole):
     checks.check_files(str(output), metadata)
     assert metadata.max_predictions_per_seq == 5
     statistics = metadata.statistics
-    assert metadata.settings["builder_version"] == 8
+    assert metadata.settings["builder_version"] == 9
     assert statistics["documents"] == 40
     assert statistics["records"] == metadata.count("train")
     assert statistics["unknown_share"] == 0
@@ -311,6 +311,22 @@ def test_other_text_and_records_are_refused(corpus, whole, tmp_path):
     (tmp_path / "train-00000-of-00001.tfrecord").write_text("mine")
     with pytest.raises(InputError, match="must not contain other records"):
         build.run(*settings(corpus, tmp_path))
+
+
+def test_a_refused_build_leaves_no_tokenizer(corpus, tmp_path):
+    """After an `InputError`, the folder is free for another tokenizer.
+
+    A tokenizer that was there before stays.
+    """
+    how = settings(corpus, tmp_path, min_document_tokens=10_000)
+    with pytest.raises(InputError, match="in documents of at least"):
+        build.run(*how)
+    assert not TOKENIZER_FILES & {path.name for path in tmp_path.iterdir()}
+    tokenizer = tokenizer_from_files(vocab_file=f"{corpus}/vocab.txt")
+    tokenizer.save(str(tmp_path))
+    with pytest.raises(InputError, match="in documents of at least"):
+        build.run(*how)
+    assert TOKENIZER_FILES <= {path.name for path in tmp_path.iterdir()}
 
 
 def test_another_version_is_refused(corpus, whole, tmp_path):

@@ -11,6 +11,7 @@ import pytest
 
 from albert_tf import create_pretraining_data
 from albert_tf.base.errors import InputError
+from albert_tf.data import file_kinds
 from albert_tf.data.builder import text_blocks, text_formats
 from albert_tf.data.builder.text_formats import FORMATS, Block, ReadingConfig
 from albert_tf.data.file_kinds import Source
@@ -94,6 +95,28 @@ def test_line_ends_change_nothing(tmp_path, monkeypatch, block_bytes, ends):
         assert read(path, input_format="lines")[0] == [sum(found, [])]
 
 
+@pytest.mark.parametrize("name", ["x.txt", "x.csv"])
+@pytest.mark.parametrize("size", [65_534, 65_535, 65_536, 70_000])
+def test_a_long_first_line_may_end_with_crlf(tmp_path, size, name):
+    """The first bytes may end inside a CRLF, or before the first line end."""
+    first = "text," + "a" * (size - 5)
+    path = write(tmp_path / name, f"{first}\r\nb,c\r\n\r\nd,e\r\n")
+    if name == "x.txt":
+        assert read(path)[0] == [[first, "b,c"], ["d,e"]]
+        return
+    with file_kinds.opened(path) as source:
+        assert source.file.read().count(b"\r\n") == 4
+
+
+def test_many_carriage_returns_are_read_in_linear_time():
+    """A run of carriage returns is replaced in one step."""
+    run = "\r" * 10**6
+    assert file_kinds.with_line_feeds(run) == "\n" * 10**6
+    assert file_kinds.with_line_feeds(f"{run}\n") == f"{run}\n"
+    both = file_kinds.with_line_feeds(b"a\rb\r\r\nc\r\r")
+    assert both == b"a\nb\r\r\nc\n\n"
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("block_bytes", [150, 300, 1 << 20])
 def test_articles_of_wikiextractor(tmp_path, monkeypatch, block_bytes, end):
@@ -120,13 +143,17 @@ def test_articles_of_wikiextractor(tmp_path, monkeypatch, block_bytes, end):
         read(rows, input_format="wikiextractor")
 
 
-@pytest.mark.parametrize("layout", ["files", "jsonl", "wikiextractor"])
+@pytest.mark.parametrize("layout", ["files", "wikiextractor"])
 def test_layouts_that_tables_cannot_have(tmp_path, layout):
-    """A format of text files or JSON lines is an error for a table."""
+    """A format of text files is an error if all inputs are tables."""
     path = write(tmp_path / "x.csv", "text,n\na b,1\n")
-    message = f"must be lines, or not set, for tables.*={layout} with .*x.csv"
+    text = write(tmp_path / "x.txt", "a b\n")
+    reading = ReadingConfig(input_format=layout)
+    message = f"must be jsonl or lines, .* for tables.*={layout} with .*x.csv"
     with pytest.raises(InputError, match=message):
-        read(path, input_format=layout)
+        text_blocks.check_files([path], reading)
+    text_blocks.check_files([path, text], reading)
+    assert read(path, input_format=layout)[0] == [["a b"]]
     with pytest.raises(InputError, match=f"for tables.*={layout} with input"):
         create_pretraining_data(
             input_file={"text": ["a b"]},

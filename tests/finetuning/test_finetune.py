@@ -123,7 +123,7 @@ def test_a_refused_run_leaves_the_folder_as_it_was(copy, pretrained, opinions):
 
 @pytest.mark.parametrize("trains", [True, False])
 @pytest.mark.parametrize(
-    "name", "predictions.tsv metrics.json curves.png run.flags".split()
+    "name", "predictions_x.tsv metrics.json curves.png task.json".split()
 )
 def test_a_users_files_are_not_overwritten(
     pretrained, finished, opinions, tmp_path, trains, name
@@ -131,9 +131,9 @@ def test_a_users_files_are_not_overwritten(
     """A folder with a user's file that the run would write is an error.
 
     The error names the file, and the folder is unchanged. A prediction does not
-    write curves or flags.
+    write curves or tasks.
     """
-    if not trains and name in ("curves.png", "run.flags"):
+    if not trains and name in ("curves.png", "task.json"):
         return
     (tmp_path / "notes.txt").write_text("Mine.")
     (tmp_path / name).write_text('{"accuracy": 1}')

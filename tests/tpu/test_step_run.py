@@ -350,6 +350,16 @@ def test_only_updates_skipped_in_a_row_end_a_run(
         run_step(**make("in_a_row", **settings))
 
 
+def test_a_missing_config_is_written_again(make, tmp_path):
+    """A run may resume from its checkpoints alone; the config is restored."""
+    settings = make()
+    run_step(**settings, stop_step=2)
+    path = tmp_path / "model" / "albert_config.json"
+    path.unlink()
+    run_step(**settings)
+    assert path.exists() and state_of(tmp_path / "model")["w"] == [5, 5]
+
+
 def opened(settings, **more):
     """Return a run that has not trained yet."""
     config = RunStepConfig(**settings | more)

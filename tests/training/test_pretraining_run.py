@@ -155,7 +155,9 @@ def test_a_run_that_is_refused_changes_nothing(data_dir, trained, tmp_path):
     assert contents(tuned) == before
 
 
-@pytest.mark.parametrize("name", ["run.flags", "curves.png", "ckpt-5.index"])
+@pytest.mark.parametrize(
+    "name", ["history.jsonl", "curves.png", "ckpt-5.index"]
+)
 def test_a_users_files_are_not_overwritten(data_dir, trained, tmp_path, name):
     """A folder with a user's file that the run would write is an error."""
     (tmp_path / "notes.txt").write_text("Mine.")

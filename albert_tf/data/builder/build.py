@@ -275,9 +275,10 @@ def run(
         identity = recipe.identity(runner.corpus_hash(paths, here))
         folder = BuildFolder(build.output_dir, build.scratch_dir, identity)
         with files.locked(build.output_dir, "output_dir"):
-            if not folder.claim((tokenizer.file_name, TOKENIZER_FILE)):
+            vocabulary = tokenizer.file_name, TOKENIZER_FILE
+            if not folder.claim(vocabulary):
                 scratch = files.locked(folder.scratch, "scratch_dir")
-                with scratch, folder.given_up_if_refused():
+                with scratch, folder.given_up_if_refused(vocabulary):
                     tokenizer.save(build.output_dir)
                     _make(runner, recipe, paths, folder, skipped)
             folder.clean()

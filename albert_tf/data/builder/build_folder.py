@@ -181,15 +181,22 @@ class BuildFolder:
             files.remove(self._manifest)
 
     @contextlib.contextmanager
-    def given_up_if_refused(self) -> Iterator[None]:
+    def given_up_if_refused(self, vocabulary: Iterable[str] = ()):
         """Remove records and temporary files after an `InputError`.
 
-        Shards are kept if the error concerns a single item of the text.
+        Shards are kept if the error concerns a single item of the text. The
+        vocabulary is removed if this build wrote it, so that the next build may
+        have another one.
+
+        Args:
+          vocabulary: the names of the vocabulary's files.
         """
+        paths = [files.join(self.output_dir, name) for name in vocabulary]
+        new = [path for path in paths if not files.exists(path)]
         try:
             yield
         except InputError as error:
-            for path in self._records():
+            for path in (*self._records(), *filter(files.exists, new)):
                 files.remove(path)
             shards = files.is_folder(self.scratch) and files.names(self.scratch)
             if isinstance(error, BadData) and PROGRESS_FILE in (shards or ()):

@@ -20,11 +20,11 @@ from albert_tf.data.builder.text_formats import (
     BadItems,
     Block,
     TextFilesConfig,
+    check_table_layout,
     encoded,
     json_record,
     layout_of,
     merge,
-    with_line_feeds,
 )
 from albert_tf.data.file_kinds import JSONL, TEXT, BadData, Refused, Source
 from albert_tf.data.table_sources import (
@@ -93,7 +93,7 @@ def _line_feeds(chunks: Iterator[bytes]) -> Iterator[bytes]:
         data = rest + chunk
         end = len(data.rstrip(b"\r"))
         rest = data[end:]  # the next chunk may begin with a line feed
-        yield file_kinds.LONE_CR.sub(b"\n", data[:end])
+        yield file_kinds.with_line_feeds(data[:end])
     yield b"\n" * len(rest)
 
 
@@ -130,7 +130,7 @@ def _row_pieces(
     try:
         for place, text in texts:
             if layout == "lines":
-                line = encoded(f"{with_line_feeds(text.strip())}\n")
+                line = encoded(f"{file_kinds.with_line_feeds(text.strip())}\n")
             else:
                 line = json_record(field, text)
             if len(line) > RECORD_BYTES:
@@ -202,14 +202,17 @@ def check_files(paths: list[str], reading: TextFilesConfig) -> None:
     so they are not checked.
     """
 
-    def check(path: str) -> None:
-        with _opened(path, reading, BadItems(reading.on_bad_text, Counter())):
-            pass
+    def layout(path: str) -> str:
+        bad = BadItems(reading.on_bad_text, Counter())
+        with _opened(path, reading, bad) as (found, _):
+            return found
 
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        whole = (path for path in paths if not files.is_stream(path))
-        for _ in pool.map(check, whole):
-            pass
+        whole = [path for path in paths if not files.is_stream(path)]
+        found = {*pool.map(layout, whole)}
+    # Text may be among the tables, and pipes may be text.
+    if found and reading.input_format not in found and whole == paths:
+        check_table_layout("", reading.input_format, whole[0])
 
 
 def _raw_blocks(layout: str, pieces: Iterator[bytes]) -> Iterator:

@@ -11,7 +11,6 @@ from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.base.packages import need
 from albert_tf.base.settings import READING, Validated, setting
-from albert_tf.data import file_kinds
 from albert_tf.data.builder.boundaries import RULES
 from albert_tf.data.file_kinds import (
     JSONL,
@@ -20,6 +19,7 @@ from albert_tf.data.file_kinds import (
     Refused,
     Source,
     require_lines,
+    with_line_feeds,
 )
 from albert_tf.data.table_sources import as_sources
 from albert_tf.text.normalization import AUTO, REPLACEMENT, SURROGATE
@@ -170,19 +170,11 @@ def _after_blank_line(buffer: bytes) -> int:
     return 0
 
 
-LONE_CR = re.compile(file_kinds.LONE_CR.pattern.decode())
-
-
 def _after_article(buffer: bytes) -> int:
     """Return the end of a buffer's last article, or 0 if there is none."""
     end = buffer.rfind(b"\n</doc>") + 1
     ends = end or buffer.startswith(b"</doc>")
     return buffer.find(b"\n", end) + 1 if ends else 0
-
-
-def with_line_feeds(text: str) -> str:
-    """Return a text in which lone carriage returns are line feeds."""
-    return LONE_CR.sub("\n", text)
 
 
 def _strip(lines: Lines) -> list[str]:
@@ -336,7 +328,7 @@ def check_table_layout(
       input_format: the setting.
       place: the file or the table in memory, for error messages.
     """
-    names = ("jsonl", "lines") if kind == JSONL else ("lines",)
+    names = ("jsonl", "lines")
     what = "JSON lines" if kind == JSONL else "tables"
     require(
         input_format in (None, *names),
@@ -358,7 +350,8 @@ def layout_of(source: Source, input_format: str | None, path: str) -> str:
         start = source.head.decode("utf-8", "replace").lstrip("\ufeff \r\n")
         usual = "wikiextractor" if ARTICLE.match(start) else "lines"
         return input_format or usual
-    check_table_layout(source.kind, input_format, path)
+    if source.kind == JSONL:
+        check_table_layout(JSONL, input_format, path)
     return "lines" if input_format == "lines" else "jsonl"
 
 

@@ -310,9 +310,9 @@ def read_metadata(data_dir: str) -> Metadata:
         folder, paths = data_dir, files.matches(PATTERN, data_dir)
     elif files.exists(data_dir) or any(mark in data_dir for mark in "*?[,"):
         entries = files.split_paths(data_dir)
-        places = [x for e in entries for x in (e, posixpath.dirname(e))]
+        places = {x for e in entries for x in (e, posixpath.dirname(e))}
         require(
-            len(entries) == 1 or not any(map(is_described, places)),
+            len(entries) == 1 or sum(map(is_described, places)) < 2,
             "`data_dir` must be one folder with a metadata.json. To use "
             "several, one after the other, write FOLDER:SHARE,FOLDER, such as "
             "a:0.5,b; to mix texts, build records from all of them.",
