@@ -246,8 +246,9 @@ def restore_run(
 
     # A converted checkpoint may have the step without slots.
     step = {f"{OPTIMIZER}iterations"}
-    found, due = ({*names(x, OPTIMIZER)} - step for x in (stored, variables))
-    require(found or not due, f"{without_slots} Received: {prefix}")
+    found, due = ({*names(x, OPTIMIZER)} for x in (stored, variables))
+    slots = not due or (found - step if due - step else found)
+    require(slots, f"{without_slots} Received: {prefix}")
     averages, averaged = names(variables, AVERAGE), names(stored, AVERAGE)
     rule = "`ema_decay` must be set to read a run that averages its weights."
     require(averages or not averaged, f"{rule} Received: {prefix}")
