@@ -181,7 +181,9 @@ class BuildFolder:
             files.remove(self._manifest)
 
     @contextlib.contextmanager
-    def given_up_if_refused(self, vocabulary: Iterable[str] = ()):
+    def given_up_if_refused(
+        self, vocabulary: Iterable[str] = ()
+    ) -> Iterator[None]:
         """Remove records and temporary files after an `InputError`.
 
         Shards are kept if the error concerns a single item of the text. The
