@@ -14,8 +14,7 @@ import tiny
 from tensorflow.python.distribute import mirrored_strategy
 
 from albert_tf.model.albert import AlbertForPretraining
-from albert_tf.training.evaluator import Evaluator
-from albert_tf.training.objectives import PretrainingObjective
+from albert_tf.training.evaluator import Evaluator, PretrainingObjective
 
 
 def start_servers(number):

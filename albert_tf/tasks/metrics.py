@@ -1,15 +1,24 @@
 """The official metrics of all tasks.
 
 The results equal those of scikit-learn and SciPy, which need not be installed.
-The entity metrics equal the output of CoNLL's script `conlleval`.
+The entity metrics equal the output of CoNLL's script `conlleval`, and the
+scores of answers those of the official scripts of SQuAD and CMRC 2018. Those
+scripts receive the reference answers and the predicted text for each question:
+an unanswerable question has no reference answer, and the prediction "" means
+that there is no answer. Their scores are from 0 to 1.
 """
 
+import collections
+import difflib
 import itertools
+import re
+import string
 from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from albert_tf.base.packages import need
 from albert_tf.tasks.conll import entity_spans
 
 
@@ -190,3 +199,217 @@ def confusion_table(
         ["label \\ prediction", *classes],
         *([c, *(str(counts[c, other]) for other in classes)] for c in classes),
     ]
+
+
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+# The marks that CMRC ignores. The official list also contains an ellipsis of
+# two characters, but no single character equals it.
+CMRC_MARKS = frozenset("-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
+# An ideograph, or the text between two ideographs.
+PARTS = re.compile("[\u4e00-\u9fa5]|[^\u4e00-\u9fa5]+")
+IDEOGRAPH = re.compile("[\u4e00-\u9fa5]")
+
+
+def normalize_answer(text: str) -> str:
+    """Return a text in lower case, without articles or punctuation."""
+    text = text.lower().translate(PUNCTUATION)
+    return " ".join(ARTICLES.sub(" ", text).split())
+
+
+def overlap_f1(common: int, predicted: int, expected: int) -> float:
+    """Return the F1 score of the token overlap, or 0 if no token is shared."""
+    if common == 0:
+        return 0.0
+    precision, recall = common / predicted, common / expected
+    return 2 * precision * recall / (precision + recall)
+
+
+def token_f1(answer: str, prediction: str) -> float:
+    """Return the F1 score of words, as in SQuAD 1.1."""
+    gold, guess = (normalize_answer(x).split() for x in (answer, prediction))
+    common = collections.Counter(gold) & collections.Counter(guess)
+    return overlap_f1(common.total(), len(guess), len(gold))
+
+
+def token_f1_or_none(answer: str, prediction: str) -> float:
+    """Return `token_f1`, but 1 if neither text has a word, as in SQuAD 2.0."""
+    words = [normalize_answer(x).split() for x in (answer, prediction)]
+    if not all(words):
+        return float(words[0] == words[1])
+    return token_f1(answer, prediction)
+
+
+def exact(answer: str, prediction: str) -> float:
+    """Return 1 if the normalized texts are equal, otherwise 0."""
+    return float(normalize_answer(answer) == normalize_answer(prediction))
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the mean of values, or 0 if there are none."""
+    return sum(values) / len(values) if values else 0.0
+
+
+def squad1(
+    answers: Sequence[Sequence[str]], predictions: Sequence[str]
+) -> dict[str, float]:
+    """Return SQuAD 1.1's `exact_match` and `f1`, maximized over the answers."""
+    pairs = list(zip(answers, predictions, strict=True))
+    return {
+        "exact_match": mean([max(exact(a, p) for a in x) for x, p in pairs]),
+        "f1": mean([max(token_f1(a, p) for a in x) for x, p in pairs]),
+    }
+
+
+def best_number(
+    scores: Sequence[float],
+    answered: Sequence[bool],
+    predictions: Sequence[str],
+    null_odds: Sequence[float],
+) -> tuple[float, int]:
+    """Return the best mean score and the number of questions to answer.
+
+    The questions with the lowest null odds are answered; all other questions
+    are predicted to be unanswerable.
+    """
+    # The gain from answering each question. Answering an unanswerable question
+    # costs 1, unless the text is empty.
+    gains = [
+        score if has else -float(bool(text))
+        for score, has, text in zip(scores, answered, predictions, strict=True)
+    ]
+    order = np.argsort(null_odds, kind="stable")
+    unanswered = float(sum(not has for has in answered))
+    totals = np.cumsum([unanswered, *np.array(gains)[order]])
+    number = int(totals.argmax())
+    return float(totals[number]) / len(scores), number
+
+
+def raw_scores(answers: Sequence[Sequence[str]], predictions: Sequence[str]):
+    """Return SQuAD 2.0's exact and F1 scores for each question."""
+    golds = [[a for a in x if normalize_answer(a)] or [""] for x in answers]
+    pairs = list(zip(golds, predictions, strict=True))
+    return (
+        [max(exact(a, p) for a in gold) for gold, p in pairs],
+        [max(token_f1_or_none(a, p) for a in gold) for gold, p in pairs],
+    )
+
+
+def decision_threshold(
+    answers: Sequence[Sequence[str]],
+    predictions: Sequence[str],
+    null_odds: Sequence[float],
+) -> float:
+    """Return the threshold with the best F1.
+
+    The threshold is halfway between the odds of the last question to answer and
+    the odds of the next question, so no answer depends on rounding. The
+    official threshold equals the odds of the last question. If no question is
+    to be answered, the threshold is at most 0 and at least 1 below all odds; if
+    all questions are to be answered, it is at least 0 and at least 1 above all
+    odds.
+    """
+    answered = [bool(x) for x in answers]
+    scores = raw_scores(answers, predictions)[1]
+    _, number = best_number(scores, answered, predictions, null_odds)
+    odds = sorted(null_odds)
+    if not number:
+        return min(0.0, odds[0] - 1.0)
+    last = odds[number - 1]
+    above = [x for x in odds[number:] if x > last]
+    return (last + above[0]) / 2 if above else max(0.0, last + 1.0)
+
+
+def squad2(
+    answers: Sequence[Sequence[str]],
+    predictions: Sequence[str],
+    null_odds: Sequence[float],
+    threshold: float | None = None,
+) -> dict[str, float]:
+    """Return the metrics of SQuAD 2.0.
+
+    Args:
+      answers: the answers to each question.
+      predictions: the best answer to each question, assuming that it has one.
+      null_odds: numbers that are larger for less answerable questions.
+      threshold: the null odds above which there is no answer; None means
+        `decision_threshold`.
+    """
+    answered = [bool(x) for x in answers]
+    if threshold is None:
+        threshold = decision_threshold(answers, predictions, null_odds)
+    raw = raw_scores(answers, predictions)
+    metrics = {}
+    for name, scores in zip(("exact", "f1"), raw, strict=True):
+        final = {True: [], False: []}
+        for score, has, odds in zip(scores, answered, null_odds, strict=True):
+            final[has].append(float(not has) if odds > threshold else score)
+        metrics[name] = mean(final[True] + final[False])
+        for has, kind in ((True, "HasAns"), (False, "NoAns")):
+            if final[has]:
+                metrics[f"{kind}_{name}"] = mean(final[has])
+        best, number = best_number(scores, answered, predictions, null_odds)
+        # The odds of the last question to answer, as in the official search.
+        last = sorted(null_odds)[number - 1] if number else 0.0
+        metrics |= {f"best_{name}": best, f"best_{name}_thresh": last}
+    return metrics
+
+
+def latin_tokenizer():
+    """Return NLTK's word tokenizer, with which CMRC splits Latin text.
+
+    The tokenizer splits sentences without language data, which NLTK would have
+    to download; a list of abbreviations would make no difference.
+    """
+    need("Scoring CMRC 2018", "nltk")
+    from nltk.tokenize import NLTKWordTokenizer
+    from nltk.tokenize.punkt import PunktSentenceTokenizer
+
+    words, sentences = NLTKWordTokenizer(), PunktSentenceTokenizer()
+
+    def tokenize(text: str) -> list[str]:
+        return [
+            word
+            for sentence in sentences.tokenize(text)
+            for word in words.tokenize(sentence)
+        ]
+
+    return tokenize
+
+
+def without_marks(text: str) -> str:
+    """Return a text, normalized for CMRC's exact match."""
+    return "".join(c for c in text.lower().strip() if c not in CMRC_MARKS)
+
+
+def cmrc_tokens(text: str, tokenize: Callable) -> list[str]:
+    """Return a text's tokens: single ideographs, and the words between them."""
+    tokens: list[str] = []
+    for part in PARTS.findall(without_marks(text)):
+        tokens += [part] if IDEOGRAPH.match(part) else tokenize(part)
+    return tokens
+
+
+def longest_run(first: list[str], second: list[str]) -> int:
+    """Return the length of the longest run of tokens that both lists share."""
+    matcher = difflib.SequenceMatcher(None, first, second, autojunk=False)
+    return matcher.find_longest_match().size
+
+
+def cmrc(
+    answers: Sequence[Sequence[str]], predictions: Sequence[str]
+) -> dict[str, float]:
+    """Return CMRC 2018's `exact_match`, `f1` and their `average`."""
+    tokenize = latin_tokenizer()
+
+    def run_f1(answer: str, prediction: str) -> float:
+        gold, guess = (cmrc_tokens(x, tokenize) for x in (answer, prediction))
+        return overlap_f1(longest_run(gold, guess), len(guess), len(gold))
+
+    pairs = list(zip(answers, predictions, strict=True))
+    f1 = mean([max(run_f1(a, p) for a in x) for x, p in pairs])
+    em = mean(
+        [float(without_marks(p) in map(without_marks, x)) for x, p in pairs]
+    )
+    return {"exact_match": em, "f1": f1, "average": (em + f1) / 2}

@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from albert_tf.base.errors import require
-from albert_tf.tasks import squad_metrics
+from albert_tf.tasks import metrics
 from albert_tf.tasks.features import (
     Features,
     best_windows,
@@ -257,7 +257,7 @@ class QuestionAnswering(Task):
 
     def read(self, part, path) -> list[Question]:
         if self.scoring == "cmrc":
-            squad_metrics.latin_tokenizer()  # fails before training, not after
+            metrics.latin_tokenizer()  # fails before training, not after
         return Reader(path, part, self.impossible is not False).questions()
 
     def for_model(self, trained):
@@ -338,7 +338,7 @@ class QuestionAnswering(Task):
         answers = [question.answers for question in examples]
         if None in answers:
             return 0.0
-        return squad_metrics.decision_threshold(
+        return metrics.decision_threshold(
             answers,
             [p.best[0].text for p in predictions],
             [p.null_odds for p in predictions],
@@ -386,12 +386,12 @@ class QuestionAnswering(Task):
         answers = [question.answers for question in examples]
         texts = [p.best[0].text for p in predictions]
         if self.scoring == "squad1":
-            return squad_metrics.squad1(answers, texts)
+            return metrics.squad1(answers, texts)
         if self.scoring == "cmrc":
-            return squad_metrics.cmrc(answers, texts)
+            return metrics.cmrc(answers, texts)
         odds = [p.null_odds for p in predictions]
         threshold = self.config.null_score_diff_threshold
-        return squad_metrics.squad2(answers, texts, odds, threshold)
+        return metrics.squad2(answers, texts, odds, threshold)
 
     def write_predictions(self, path, examples, predictions):
         threshold = self.threshold(examples, predictions)

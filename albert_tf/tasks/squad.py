@@ -15,7 +15,7 @@ from albert_tf.base.settings import plain
 from albert_tf.data import file_kinds
 from albert_tf.data.file_kinds import CSV, JSONL, TSV
 from albert_tf.data.table_sources import is_table
-from albert_tf.tasks import squad_metrics
+from albert_tf.tasks import metrics
 from albert_tf.tasks.numerics import NO_ANSWER, Spans, softmax
 from albert_tf.tasks.predictions import sibling, submission_path, write_tsv
 from albert_tf.tasks.tables import Columns, brief, field, read_rows
@@ -373,7 +373,7 @@ def error_table(
     table = [["id", "question", "prediction", "answers"]]
     for question, text in zip(examples, texts, strict=True):
         golds = question.answers or ("",)
-        if not any(squad_metrics.exact(gold, text) for gold in golds):
+        if not any(metrics.exact(gold, text) for gold in golds):
             shown = " | ".join(dict.fromkeys(golds))
             table.append([question.id, question.text, text, shown])
     return table

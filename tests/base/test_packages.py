@@ -29,7 +29,7 @@ from albert_tf.data.builder.text_formats import ReadingConfig
 from albert_tf.data.table_sources import rows_of
 from albert_tf.serving import litert, litert_runner, onnx_file, playground
 from albert_tf.serving.signatures import ServingConfig
-from albert_tf.tasks import squad_metrics
+from albert_tf.tasks import metrics
 from albert_tf.text.text_graph import TextGraph
 from albert_tf.training import history
 from albert_tf.training.history import Scalars, draw_curves
@@ -80,7 +80,7 @@ USES = {
     "jieba": lambda path: boundaries.check_word_rule(
         "chinese", vocabularies.chinese()
     ),
-    "nltk": lambda path: squad_metrics.latin_tokenizer(),
+    "nltk": lambda path: metrics.latin_tokenizer(),
     "onnx": lambda path: onnx_file.convert(None, None),
     "onnxruntime": lambda path: onnx_file.convert(None, None),
     "phonemizer": lambda path: phonemize.speaker("de"),

@@ -19,7 +19,7 @@ from tiny_corpus import (
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.builder import build
-from albert_tf.data.records import checks, metadata
+from albert_tf.data.records import input_pipeline, metadata
 from albert_tf.data.records.metadata import (
     log_frequencies,
     read_metadata,
@@ -95,7 +95,7 @@ def test_files_and_metadata(whole):
     assert "train-00000-of-00006.tfrecord" in names
     others = {"metadata.json", "piece_counts.json"}
     assert set(contents(output)) == names | TOKENIZER_FILES | others
-    checks.check_files(str(output), metadata)
+    input_pipeline.check_files(str(output), metadata)
     assert metadata.max_predictions_per_seq == 5
     statistics = metadata.statistics
     assert metadata.settings["builder_version"] == 9

@@ -12,15 +12,10 @@ import tensorflow as tf
 from tiny_records import COUNTS, example, first_file, write, write_records
 
 from albert_tf.base.errors import InputError
+from albert_tf.data.layout import record_fault
 from albert_tf.data.masking import DYNAMIC
-from albert_tf.data.records import (
-    checks,
-    input_pipeline,
-    metadata,
-    tfrecord,
-)
+from albert_tf.data.records import input_pipeline, metadata, tfrecord
 from albert_tf.data.records.metadata import EVAL, read_metadata
-from albert_tf.data.records.record_rules import record_fault
 
 
 @pytest.fixture
@@ -140,7 +135,9 @@ def looked_at(monkeypatch):
 
     for name in ("exists", "size", "opened"):
         monkeypatch.setattr(
-            checks.files, name, noted(getattr(checks.files, name))
+            input_pipeline.files,
+            name,
+            noted(getattr(input_pipeline.files, name)),
         )
     monkeypatch.setattr(
         tf.data, "TFRecordDataset", noted(tf.data.TFRecordDataset)
@@ -162,7 +159,7 @@ def test_fault_is_named_and_nothing_else_read(
     metadata = with_sizes(data_dir, metadata)
     looked_at.clear()
     with pytest.raises(InputError, match=re.escape(path + message)):
-        with checks.errors_explained(data_dir, metadata):
+        with input_pipeline.errors_explained(data_dir, metadata):
             read_all(data_dir, metadata, split)
     assert looked_at == {path}
 
@@ -181,7 +178,7 @@ def test_a_fault_inside_the_features(data_dir, split, inside):
     rewrite(lambda r: [record])(path)
     metadata = with_sizes(data_dir, read_metadata(data_dir))
     with pytest.raises(InputError, match=re.escape(f"{path}, record 2")):
-        with checks.errors_explained(data_dir, metadata):
+        with input_pipeline.errors_explained(data_dir, metadata):
             read_all(data_dir, metadata, split)
 
 
@@ -197,7 +194,9 @@ def test_the_folder_with_the_fault_is_named(tmp_path):
     with pytest.raises(InputError, match=re.escape(f"{path}, record 2")):
         with contextlib.ExitStack() as stack:
             for folder, found in zip(folders, known, strict=True):
-                stack.enter_context(checks.errors_explained(folder, found))
+                stack.enter_context(
+                    input_pipeline.errors_explained(folder, found)
+                )
             read_all(folders[0], known[0], EVAL)
 
 
@@ -209,7 +208,7 @@ def test_vanished_file_is_named(data_dir, looked_at, split):
     tf.io.gfile.remove(path)
     looked_at.clear()
     with pytest.raises(InputError, match=f"{path} is missing"):
-        with checks.errors_explained(data_dir, metadata):
+        with input_pipeline.errors_explained(data_dir, metadata):
             read_all(data_dir, metadata, split)
     assert looked_at == {path}
 
@@ -233,7 +232,7 @@ def test_other_errors_pass_at_once(data_dir, looked_at, error):
     looked_at.clear()
     compile_failure = error(None, None, "Compilation failure: out of memory")
     with pytest.raises(error) as caught:
-        with checks.errors_explained(data_dir, metadata):
+        with input_pipeline.errors_explained(data_dir, metadata):
             raise compile_failure
     assert caught.value is compile_failure
     assert looked_at == set()
@@ -242,7 +241,7 @@ def test_other_errors_pass_at_once(data_dir, looked_at, error):
 def test_a_run_begins_with_a_check(data_dir, monkeypatch):
     """A run first checks all file sizes in parallel, then the first records."""
     metadata = read_metadata(data_dir)
-    together, size = threading.Barrier(2, timeout=20), checks.files.size
+    together, size = threading.Barrier(2, timeout=20), input_pipeline.files.size
     train = [path for path in glob(f"{data_dir}/train-*") if size(path)]
 
     def waiting_size(path):
@@ -250,31 +249,31 @@ def test_a_run_begins_with_a_check(data_dir, monkeypatch):
             together.wait()
         return size(path)
 
-    monkeypatch.setattr(checks.files, "size", waiting_size)
-    checks.check_files(data_dir, metadata)
+    monkeypatch.setattr(input_pipeline.files, "size", waiting_size)
+    input_pipeline.check_files(data_dir, metadata)
     monkeypatch.undo()
     shorter = dataclasses.replace(metadata, max_seq_length=6)
     message = "train-00000.*`input_ids` has 8 values instead of 6"
     with pytest.raises(InputError, match=message):
-        checks.check_files(data_dir, shorter)
+        input_pipeline.check_files(data_dir, shorter)
     # The first training records have ids up to 15, and held-out ones more.
     for size, place in ((15, "train.*contains 15"), (16, "eval.*contains 93")):
         smaller = dataclasses.replace(metadata, vocab_size=size)
         with pytest.raises(
             InputError, match=f"{place}, but .* from 0 to {size - 1}"
         ):
-            checks.check_files(data_dir, smaller)
+            input_pipeline.check_files(data_dir, smaller)
     path = first_file(data_dir)
     with open(path, "rb+") as file:
         file.truncate(700)
     with pytest.raises(InputError, match="train-00000.*700 bytes instead"):
-        checks.check_files(data_dir, metadata)
+        input_pipeline.check_files(data_dir, metadata)
     write(path, [b"\x99 no example"])
     with pytest.raises(InputError, match="record 0 is not a tf.train.Example"):
-        checks.check_files(data_dir, with_sizes(data_dir, metadata))
+        input_pipeline.check_files(data_dir, with_sizes(data_dir, metadata))
     tf.io.gfile.remove(path)
     with pytest.raises(InputError, match="train-00000.*is missing"):
-        checks.check_files(data_dir, metadata)
+        input_pipeline.check_files(data_dir, metadata)
 
 
 def test_the_first_sixteen_records_are_checked(data_dir):
@@ -285,9 +284,9 @@ def test_the_first_sixteen_records_are_checked(data_dir):
     for place in (16, 15):
         write(path, [*records[:place], b"\x99", *records[place + 1 :]])
         if place == 16:
-            checks.check_files(data_dir, with_sizes(data_dir, metadata))
+            input_pipeline.check_files(data_dir, with_sizes(data_dir, metadata))
     with pytest.raises(InputError, match="record 15 is not a tf.train"):
-        checks.check_files(data_dir, with_sizes(data_dir, metadata))
+        input_pipeline.check_files(data_dir, with_sizes(data_dir, metadata))
 
 
 @pytest.mark.parametrize(
@@ -327,10 +326,12 @@ def test_the_file_with_the_longest_name_is_meant(tmp_path):
     message = f"wrong [in {tmp_path}/a-b, record 3]\nat a node"
     (tmp_path / "a-b").write_bytes(b"123456789")
     with pytest.raises(InputError, match=f"{tmp_path}/a-b, damaged"):
-        checks._explained(message, str(tmp_path), described)
+        input_pipeline._explained(message, str(tmp_path), described)
     tfrecord.write(str(tmp_path / "a-b"), [])
     entry = metadata.RecordFile("a-b", 0, 0)
     described = dataclasses.replace(described, splits={"train": (entry,)})
-    error = checks._explained(message, str(tmp_path), described)
+    error = input_pipeline._explained(message, str(tmp_path), described)
     assert str(error).endswith(f"Received: {tmp_path}/a-b, record 3")
-    assert checks._explained("of memory", str(tmp_path), described) is None
+    assert (
+        input_pipeline._explained("of memory", str(tmp_path), described) is None
+    )

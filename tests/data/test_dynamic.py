@@ -15,13 +15,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.data.builder import build
 from albert_tf.data.layout import id_type, vocabulary_beside
 from albert_tf.data.masking import DYNAMIC, MaskingConfig
-from albert_tf.data.records import (
-    checks,
-    input_pipeline,
-    metadata,
-    parsing,
-    tfrecord,
-)
+from albert_tf.data.records import input_pipeline, metadata, parsing, tfrecord
 from albert_tf.data.records.metadata import read_metadata
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training.distribution import DistributionConfig
@@ -320,9 +314,9 @@ def test_wrong_records_are_named(corpus, tmp_path, sizes, message):
     metadata = dataclasses.replace(metadata, splits={"train": (entry,)})
     metadata.write(str(tmp_path / "out"))
     with pytest.raises(InputError, match=message):
-        checks.check_files(str(tmp_path / "out"), metadata)
+        input_pipeline.check_files(str(tmp_path / "out"), metadata)
     with pytest.raises(InputError, match=message):
-        with checks.errors_explained(str(tmp_path / "out"), metadata):
+        with input_pipeline.errors_explained(str(tmp_path / "out"), metadata):
             batches = input_pipeline.train_batches(
                 str(tmp_path / "out"), metadata, batch_size=2, seed=0
             )

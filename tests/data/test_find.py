@@ -4,7 +4,7 @@ import pytest
 from tiny_records import SLOTS, TOKENS, example, write, write_records
 
 from albert_tf.base.errors import InputError
-from albert_tf.data.records import checks, input_pipeline, metadata
+from albert_tf.data.records import input_pipeline, metadata
 from albert_tf.data.records.metadata import is_described, read_metadata
 
 
@@ -20,7 +20,7 @@ def folder(tmp_path):
 def epoch(data_dir, count):
     """Return the sorted indices of one epoch of training examples."""
     metadata = read_metadata(str(data_dir))
-    checks.check_files(str(data_dir), metadata)
+    input_pipeline.check_files(str(data_dir), metadata)
     batches = input_pipeline.train_batches(
         str(data_dir), metadata, batch_size=1, seed=0
     )

@@ -9,10 +9,10 @@ import tensorflow as tf
 from tiny_records import SLOTS, TOKENS, serialized
 
 from albert_tf.base.errors import InputError
+from albert_tf.data.layout import record_fault
 from albert_tf.data.masking import DYNAMIC, STATIC
 from albert_tf.data.records import parsing, tfrecord
 from albert_tf.data.records.metadata import LABELS, PHONEMES, Metadata
-from albert_tf.data.records.record_rules import record_fault
 from albert_tf.data.records.record_stream import RecordStream
 
 VOCAB, WORDS = 60, 7

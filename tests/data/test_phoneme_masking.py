@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from albert_tf.data.masking import Draws, MaskingConfig
-from albert_tf.data.phoneme_masking import mask_words
+from albert_tf.data.records.parsing import mask_words
 
 MASK = 99
 CONFIG = MaskingConfig(masked_lm_prob=0.3)

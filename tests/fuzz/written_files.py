@@ -30,7 +30,7 @@ from albert_tf.conversion import sources
 from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.conversion.describe import size_report
 from albert_tf.data.records import (
-    checks,
+    input_pipeline,
     inspect_records,
     metadata,
     piece_vectors,
@@ -65,7 +65,7 @@ def _built_records(folder):
 def _read_records(folder, name):
     """Read the metadata and the records in Python."""
     found = metadata.read_metadata(str(folder))
-    checks.check_files(str(folder), found)
+    input_pipeline.check_files(str(folder), found)
     found.masking_config()
     metadata.read_piece_counts(str(folder), 128)
     config = inspect_records.TokenizerConfig()
@@ -80,15 +80,15 @@ def _read_records(folder, name):
 def _read_records_alone(folder, name):
     """Read the records without their metadata."""
     found = metadata.read_metadata(str(folder))
-    checks.check_files(str(folder), found)
+    input_pipeline.check_files(str(folder), found)
 
 
 def read_batches(folder, name):
     """Read batches as training and evaluation do."""
     where = str(folder)
     found = metadata.read_metadata(where)
-    checks.check_files(where, found)
-    with checks.errors_explained(where, found):
+    input_pipeline.check_files(where, found)
+    with input_pipeline.errors_explained(where, found):
         batches = pipeline.train_batches(where, found, batch_size=4, seed=1)
         for _ in batches.take(8):
             pass

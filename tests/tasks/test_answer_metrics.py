@@ -2,7 +2,7 @@
 
 import pytest
 
-from albert_tf.tasks.squad_metrics import (
+from albert_tf.tasks.metrics import (
     cmrc,
     decision_threshold,
     normalize_answer,

@@ -14,7 +14,7 @@ from reference import conlleval
 from scipy import stats
 from sklearn import metrics as sklearn_metrics
 
-from albert_tf.tasks import metrics, squad_metrics
+from albert_tf.tasks import metrics
 from albert_tf.tasks.conll import entity_spans
 from albert_tf.tasks.minimal_pairs import Pair, accuracy, summarize
 from albert_tf.tasks.numerics import sigmoid, softmax
@@ -193,7 +193,7 @@ def test_squad1_is_the_official_script(asked):
     golds, guesses = [x for x, _ in asked], [x for _, x in asked]
     raw = [official_raw(*pair, version=1) for pair in asked]
     exact, f1 = np.mean(raw, axis=0) if raw else (0.0, 0.0)
-    found = squad_metrics.squad1(golds, guesses)
+    found = metrics.squad1(golds, guesses)
     assert found == pytest.approx({"exact_match": exact, "f1": f1})
 
 
@@ -214,8 +214,8 @@ def test_squad2_is_the_official_script(asked, threshold):
     golds, guesses, odds = map(list, zip(*asked, strict=True))
     has = [bool(x) for x in golds]
     raw = [official_raw(*x[:2], version=2) for x in asked]
-    found = squad_metrics.squad2(golds, guesses, odds, threshold)
-    ours = squad_metrics.squad2(golds, guesses, odds)
+    found = metrics.squad2(golds, guesses, odds, threshold)
+    ours = metrics.squad2(golds, guesses, odds)
     for i, name in enumerate(("exact", "f1")):
         scores = [pair[i] for pair in raw]
         final = [

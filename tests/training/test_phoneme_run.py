@@ -12,10 +12,10 @@ import tiny_pretraining
 
 import albert_tf
 from albert_tf.base.errors import InputError
-from albert_tf.data.records import checks, input_pipeline, tfrecord
+from albert_tf.data.records import input_pipeline, tfrecord
 from albert_tf.data.records.metadata import load_metadata
+from albert_tf.training.evaluator import PhonemeObjective
 from albert_tf.training.health import PhonemeMonitor
-from albert_tf.training.objectives import PhonemeObjective
 from albert_tf.training.pretraining import run_setup
 
 TRAINING = {
@@ -261,7 +261,7 @@ def damaged(records, folder, name, value):
     shutil.copy(records / "model.json", folder)
     (path,) = (folder / "records").glob("train*")
     every = [dict(tfrecord.parse(x)) for x in tfrecord.read(str(path))]
-    for each in every[checks.FIRST :]:
+    for each in every[input_pipeline.FIRST :]:
         each[name] = [*each[name][:-1], value]
     rows = {key: np.array([e[key] for e in every]) for key in every[0]}
     tfrecord.write(str(path), tfrecord.encode_ints(rows))

@@ -13,7 +13,7 @@ from tiny_pretraining import Look, assert_same_bits, run
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
-from albert_tf.data.records import checks
+from albert_tf.data.records import input_pipeline
 from albert_tf.data.records.metadata import read_metadata
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
@@ -276,14 +276,14 @@ def test_records_damaged_mid_run_are_named(data_dir, config, tmp_path, damage):
     metadata = read_metadata(str(copy))
     name = metadata.splits["train"][0].file
     run(str(copy), config[0], output, training={"stop_step": 2})
-    checked = checks.check_files
+    checked = input_pipeline.check_files
 
     def check_and_damage(data_dir, metadata):
         checked(data_dir, metadata)
         damage(copy / name)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checks, "check_files", check_and_damage)
+        patch.setattr(input_pipeline, "check_files", check_and_damage)
         with pytest.raises(InputError, match=f"(?s){name}.*good.*ckpt-2"):
             run(str(copy), config[0], output)
     assert checkpoint_files.latest(str(output)).endswith("ckpt-2")

@@ -4,10 +4,9 @@ A data directory contains the records, `metadata.json`, which describes them,
 and the tokenizer files. Records of the released code have no `metadata.json`;
 the metadata are then derived from the records.
 
-`metadata` reads or derives the metadata, `record_rules` and `checks` compare
-records and files with them, and `tfrecord` encodes and decodes single records.
-`input_pipeline` shuffles and batches records, which `parsing` parses and masks;
-`record_stream` produces the same batches with NumPy. `inspect_records` prints
-records, and `piece_vectors` computes vectors of pieces from their text. Only
-`input_pipeline`, `parsing` and `checks` need TensorFlow.
+`metadata` reads or derives the metadata, and `tfrecord` encodes and decodes
+single records. `input_pipeline` checks, shuffles and batches records, which
+`parsing` parses and masks; `record_stream` produces the same batches with
+NumPy. `inspect_records` prints records, and `piece_vectors` computes vectors of
+pieces from their text. Only `input_pipeline` and `parsing` need TensorFlow.
 """

@@ -13,7 +13,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from albert_tf.base.errors import InputError
-from albert_tf.data.layout import Masker, id_type
+from albert_tf.data.layout import (
+    Masker,
+    id_type,
+    record_fault,
+    static_sizes,
+)
 from albert_tf.data.masking import DYNAMIC
 from albert_tf.data.records import tfrecord
 from albert_tf.data.records.metadata import (
@@ -22,10 +27,6 @@ from albert_tf.data.records.metadata import (
     TRAIN,
     Metadata,
     entry_path,
-)
-from albert_tf.data.records.record_rules import (
-    record_fault,
-    static_sizes,
 )
 
 # Number of records that are shuffled together.

@@ -13,7 +13,7 @@ from albert_tf.base import settings
 from albert_tf.base.errors import require
 from albert_tf.data.layout import vocabulary_beside
 from albert_tf.data.masking import DYNAMIC
-from albert_tf.data.records import checks, input_pipeline
+from albert_tf.data.records import input_pipeline
 from albert_tf.data.records.metadata import (
     EVAL,
     PHONEMES,
@@ -31,7 +31,7 @@ from albert_tf.text.symbols import load_vocabulary, vocabulary_in
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.training import checkpoints, distribution, phases
 from albert_tf.training.distribution import DistributionConfig, with_dtype
-from albert_tf.training.objectives import PhonemeObjective, PretrainingObjective
+from albert_tf.training.evaluator import PhonemeObjective, PretrainingObjective
 from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.pretraining import warm_start
 from albert_tf.training.pretraining.pretraining_settings import (
@@ -164,7 +164,7 @@ def read(data_dir: str, config: AlbertConfig, trains: bool) -> Folders:
                 metadata, vocab_size=config.vocab_size
             )
             folders[folder] = metadata
-        checks.check_files(folder, metadata)
+        input_pipeline.check_files(folder, metadata)
         check_records(config, metadata)
         if metadata.masking(TRAIN) == DYNAMIC:
             vocabulary_beside(folder, metadata)
@@ -184,7 +184,9 @@ def errors_explained(folders: Folders) -> Iterator[None]:
     """Convert errors that name a file of records to an `InputError`."""
     with contextlib.ExitStack() as stack:
         for folder, metadata in folders.items():
-            stack.enter_context(checks.errors_explained(folder, metadata))
+            stack.enter_context(
+                input_pipeline.errors_explained(folder, metadata)
+            )
         yield
 
 
