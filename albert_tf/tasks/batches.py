@@ -18,9 +18,10 @@ POOL_BATCHES = 64  # number of batches whose examples are sorted together
 
 
 def length_step(max_seq_length: int) -> int:
-    """Return the step to whose multiples lengths are rounded up.
+    """Return the step for rounding up lengths, a multiple of 8.
 
-    The step is a multiple of 8, and leaves at most `MOST_LENGTHS` lengths.
+    Rounding to multiples of the step leaves at most `MOST_LENGTHS` different
+    lengths.
     """
     return 8 * math.ceil(max_seq_length / (8 * MOST_LENGTHS))
 
@@ -31,7 +32,7 @@ def example_lengths(features: Features) -> np.ndarray:
 
 
 def rows_of(features: Features, indices: tf.Tensor) -> tf.Tensor:
-    """Return the examples' row numbers: [B], or [B, C] if C exceeds 1.
+    """Return the indices of the examples' rows: [B], or [B, C] if C exceeds 1.
 
     An index of -1 yields the rows of example 0.
     """
@@ -52,7 +53,7 @@ def batcher(
     multiple of `step`, but at most `max_seq_length`.
     """
     most = features.max_seq_length
-    # Graphs capture these tensors, but would copy arrays.
+    # Graphs refer to these tensors, whereas they would copy NumPy arrays.
     with tf.device("CPU"):
         first = tf.constant(features.row_splits[:-1])
         lengths = tf.constant(features.lengths)
@@ -116,7 +117,7 @@ def training_order(number: int, seed: int, start: int) -> tf.data.Dataset:
 def bucketed_order(
     lengths: np.ndarray, group: int, seed: int, start: int
 ) -> tf.data.Dataset:
-    """Return `training_order`, with examples of similar length in each batch.
+    """Return a `training_order` whose batches have examples of similar length.
 
     A pool contains `POOL_BATCHES` batches, or about one epoch if an epoch is
     smaller. Each pool is sorted stably by length; its batches are then
@@ -166,9 +167,9 @@ def training_batches(
       features: the features to draw from.
       batch_size: the number of examples in a batch, B.
       seed: the seed of the order.
-      start: the number of examples that all shards have already drawn together.
+      start: the number of examples that all shards together have already drawn.
       num_shards: the number of shards, which receive examples in turn.
-      shard: the number of the shard to return, from 0.
+      shard: the index of the shard whose batches to return, from 0.
       group: the number of examples in one step over all shards if batches are
         bucketed by length, otherwise 0.
       step: see `batcher`.
@@ -193,8 +194,8 @@ def evaluation_batches(
       features: the features of the examples.
       batch_size: the number of examples in a batch, B.
       bucketed: whether to sort examples by length, longest first, and to cut
-        each batch to the length of its longest row. `example_numbers` in the
-        batches make it possible to restore the original order.
+        each batch to the length of its longest row. To restore the original
+        order, use the `example_numbers` in the batches.
     """
     order = np.arange(len(features))
     if bucketed:

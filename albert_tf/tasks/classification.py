@@ -45,8 +45,8 @@ from albert_tf.tasks.task_config import TEXT_COLUMNS
 from albert_tf.text.packing import packed_row
 
 PAIR = "text_pair"  # the default column of second texts
-# {layout of official files: conversion of a row to one with columns of text};
-# it also converts the unlabeled rows of prediction files.
+# {layout of official files: function that converts a row to text columns}. The
+# functions also convert the unlabeled rows of prediction files.
 LAYOUTS: dict[str, Callable[[Row], Row]] = {"cluewsc": marked_spans}
 
 
@@ -59,8 +59,8 @@ class Example:
       text: the (first) text.
       text_pair: the second text, or "".
       label: a class, a tuple of classes, one or more numbers, or None.
-      shares: the share of each class [C], to learn instead of the label, or
-        None.
+      shares: the target probability of each class [C], which replaces the label
+        in training, or None.
     """
 
     id: str
@@ -171,7 +171,7 @@ class SentenceTask(Task):
         return require_label(label, part, row.label_where, *values)
 
     def with_labels(self, labels: set[str]) -> "SentenceTask":
-        """Return the task; if it has no classes yet, add those in `labels`."""
+        """Return the task; if it has no classes yet, use those in `labels`."""
         if self.labels:
             return self
         rule = "The training examples must have at least two labels."
@@ -247,7 +247,7 @@ class SentenceTask(Task):
 class ClassTask(SentenceTask):
     """The base class of tasks that assign classes.
 
-    A label may also be a list with a share from 0 to 1 for each class.
+    A label may also be a list of target probabilities, one for each class.
     """
 
     has_classes = True
@@ -257,7 +257,7 @@ class ClassTask(SentenceTask):
         return (len(self.labels),)
 
     def shares(self, labels: list) -> np.ndarray | None:
-        """Return labels as shares [N, C], or None if labels are classes."""
+        """Return the class shares [N, C], or None if labels are classes."""
         return shares_in(labels, self.labels, self.many_label_columns)
 
     def with_shares(self, examples, labels):
@@ -371,7 +371,7 @@ class MultiLabel(ClassTask):
         return [dataclasses.replace(e, label=None) for e in examples]
 
     def _with_names(self, examples):
-        """Return the examples, with names for flags and class numbers."""
+        """Convert the flags and class numbers in examples to class names."""
         sets = [e.label for e in examples if isinstance(e.label, ClassSet)]
         named = iter(named_sets(sets, self.labels))
         return [

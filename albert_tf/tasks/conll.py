@@ -22,9 +22,9 @@ from albert_tf.tasks.tagged_words import (
 
 BOUNDARIES = ("-DOCSTART-", "-X-")  # first cells of lines without a word
 
-# The number of a word. A line with a second number is not a single word. The
-# number of digits is limited, because Python does not convert thousands of
-# digits to a number.
+# The number of a word. A second number, as in 1-2 or 1.1, marks a line that is
+# not a single word. The number of digits is limited, because Python does not
+# convert thousands of digits to a number.
 ID = re.compile(r"(\d{1,9})([-.]\d{1,9})?")
 CONLLU_COLUMNS = 10
 
@@ -118,10 +118,11 @@ def has_cells(cells: list[str]) -> bool:
 def without_comments(lines: list[Line]) -> list[Line]:
     """Drop comments: lines that begin with # and are not words.
 
-    A word has as many columns as most lines. A comment that is split at spaces
-    may have the same number of columns. However, such a comment precedes a
-    sentence, does not end in a tag, and has a space after #, unless other
-    comments have no space after #.
+    The line of a word has as many columns as most lines. A comment that is
+    split at spaces may have this number of columns by chance. Such a comment is
+    recognized by its position before a sentence, by the lack of a tag at its
+    end, and by a space after #. The space is not required if other comments
+    lack it.
     """
     words = [line.cells for line in lines if line.cells and not line.is_marked]
     if not words:
@@ -187,7 +188,10 @@ def sentences_of(lines: list[Line]) -> list[list[Line]]:
 
 
 def have_ids(sentences: list[list[Line]]) -> bool:
-    """Return whether the first of three or more columns has word numbers."""
+    """Return whether the first of three or more columns has word numbers.
+
+    The words of each sentence must be numbered consecutively, from 0 or 1.
+    """
     for sentence in sentences:
         if min(len(line.cells) for line in sentence) < 3:
             return False
@@ -265,7 +269,7 @@ def is_table_of(
     tag: str,
     id_column: str,
 ) -> bool:
-    """Return whether each line is a sentence, or a word with a sentence name.
+    """Return whether lines are sentences, or words with sentence names.
 
     Args:
       sentences: groups of lines between blank lines.

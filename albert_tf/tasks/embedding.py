@@ -30,8 +30,8 @@ from albert_tf.tasks.tables import (
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.task_config import TEXT_COLUMNS, TaskConfig
 
-# With these names, the columns of the second text and the score are optional;
-# columns named by flags must exist.
+# The default columns. Those of the second text and the score are optional,
+# whereas columns named by flags must exist.
 USUAL = Columns("text", "text_pair", ("score",))
 NEGATIVE = "negative"
 RATED, MATCHED = ("spearman", "pearson"), ("mrr", "accuracy")
@@ -60,9 +60,10 @@ class Texts:
 class Embedding(Task):
     """The task of embedding sentences.
 
-    A training example is a single text, two crops of which match; a pair or
-    triplet, which is contrasted with the rest of the batch; or a pair with a
-    score, which is the target for the cosine of the pair.
+    There are three kinds of training examples: a single text, two crops of
+    which form a pair; a pair or triplet, which is contrasted with the rest of
+    the batch; and a pair with a score, which is the target for the cosine of
+    the pair.
 
     Attributes:
       columns: the columns of tables; a `.txt` file has one text per line.

@@ -58,7 +58,7 @@ class Features:
     Attributes:
       tokens: int32, the packed tokens of all rows, one after the other.
       row_splits: int64 [N + 1], the index in `tokens` at which each row begins,
-        and the number of tokens.
+        followed by the total number of tokens.
       second_starts: int32 [N], the position in each row at which segment 1
         begins.
       arrays: additional features [N, ...], such as `labels`.
@@ -98,7 +98,7 @@ class Features:
         """Build features from (tokens, position of segment 1) pairs.
 
         `packing.packed_row` and `two_part_row` create such pairs. `more` is
-        passed to the class.
+        passed to the constructor.
         """
         lengths = [len(tokens) for tokens, _ in rows]
         return cls(
@@ -120,7 +120,7 @@ class Features:
         arrays: dict[str, np.ndarray] | None = None,
         **more,
     ) -> "Features":
-        """Build features: one row `[CLS] text [SEP]` per text, truncated."""
+        """Build features with a truncated row `[CLS] text [SEP]` per text."""
         rows = [
             packed_row(tokenizer, ids, (), max_seq_length)
             for ids in tokenizer.encode_batch(texts)

@@ -38,9 +38,9 @@ class Head(abc.ABC):
       token_outputs: {output with a token axis: value at padding}.
       further_inputs: names of features that the model or the loss needs in
         addition to `INPUTS`.
-      label_dtype: the dtype of labels; shares of classes are float32.
+      label_dtype: the dtype of labels; class probabilities are float32.
       label_rank: the number of axes of a batch's labels. If a label is one of
-        several classes, shares of classes have one more axis.
+        several classes, class probabilities have one more axis.
     """
 
     terms: ClassVar[tuple[str, ...]] = ("task",)
@@ -123,8 +123,8 @@ class Head(abc.ABC):
     ) -> tuple[dict, dict]:
         """Return {term: sum of losses}, and {metric: (sum, weight)}.
 
-        The sums are over the examples, multiplied by their weights. The weight
-        of a metric is the sum of the examples' weights.
+        In each sum, the value of an example is multiplied by the example's
+        weight. The weight of a metric is the sum of the examples' weights.
 
         Args:
           model: the model.
@@ -147,7 +147,7 @@ class Head(abc.ABC):
 class ClassHead(Head):
     """A head whose label is one of several classes.
 
-    A label may also consist of the share of each class.
+    A label may also be a list of target probabilities, one for each class.
     """
 
     def loss_weights(self, batch):
@@ -206,7 +206,7 @@ class SetHead(ClassHead):
 class NumberHead(Head):
     """A head for one or more numbers; the loss is the mean squared error.
 
-    The released code uses this loss, too.
+    The released code uses the same loss.
     """
 
     metrics, smooths, label_dtype = (), False, "float32"
@@ -252,7 +252,8 @@ class TagHead(ClassHead):
 
     A row's loss and metrics are means over its words, and the row's weight is
     the number of its words. Means over a batch are therefore means over words.
-    If labels have weights, the loss uses weighted means and sums of weights.
+    If labels have weights, the loss is a weighted mean, and the row's weight in
+    the loss is the sum of these weights.
     """
 
     token_outputs: ClassVar = {"logits": 0.0}

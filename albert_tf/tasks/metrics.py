@@ -5,7 +5,8 @@ The entity metrics equal the output of CoNLL's script `conlleval`, and the
 scores of answers those of the official scripts of SQuAD and CMRC 2018. Those
 scripts receive the reference answers and the predicted text for each question:
 an unanswerable question has no reference answer, and the prediction "" means
-that there is no answer. Their scores are from 0 to 1.
+that there is no answer. The scripts report percentages; here, the scores of
+answers are from 0 to 1.
 """
 
 import collections
@@ -165,7 +166,7 @@ def entities(
 ) -> dict[str, float]:
     """Return `f1`, `precision` and `recall` of entities, and tag `accuracy`.
 
-    An entity is correct if both its words and its type are right.
+    An entity is correct if both its span and its type are correct.
     """
     pairs = [itertools.chain(*rows) for rows in (labels, predictions)]
     equal = [label == guess for label, guess in zip(*pairs, strict=True)]
@@ -179,7 +180,7 @@ def entity_table(
     """Return a table of precision, recall, F1 and count by entity type.
 
     The count is the number of entities in the labels. The first row is the
-    header, and the last row is about all types.
+    header, and the last row covers all types.
     """
     sets = [_entities_in(labels), _entities_in(predictions)]
     table = [["type", "precision", "recall", "f1", "entities"]]
@@ -272,6 +273,12 @@ def best_number(
 
     The questions with the lowest null odds are answered; all other questions
     are predicted to be unanswerable.
+
+    Args:
+      scores: each question's score if the prediction is given as the answer.
+      answered: whether each question has an answer.
+      predictions: the best answer to each question.
+      null_odds: see `squad2`.
     """
     # The gain from answering each question. Answering an unanswerable question
     # costs 1, unless the text is empty.
@@ -301,7 +308,7 @@ def decision_threshold(
     predictions: Sequence[str],
     null_odds: Sequence[float],
 ) -> float:
-    """Return the threshold with the best F1.
+    """Return the threshold of the null odds that gives the best F1.
 
     The threshold is halfway between the odds of the last question to answer and
     the odds of the next question, so no answer depends on rounding. The

@@ -107,7 +107,7 @@ class Scorer:
     """A scorer that computes the pseudo-log-likelihood of sentences.
 
     Args:
-      model: a model with a masked-word head.
+      model: a model with a masked-LM head.
       tokenizer: the model's tokenizer.
     """
 
@@ -195,7 +195,7 @@ def load_scorer(model_dir: str) -> Scorer:
     stored = checkpoints.read_table(checkpoints.for_inference(model_dir))
     require(
         any(name.startswith("mlm/") for name in stored),
-        "`model_dir` must contain a pretrained model with a masked-word head; "
+        "`model_dir` must contain a pretrained model with a masked-LM head; "
         "fine-tuned models have none.",
         model_dir=model_dir,
     )
@@ -208,7 +208,7 @@ def load_scorer(model_dir: str) -> Scorer:
 def accuracy(right: Sequence[bool]) -> dict:
     """Return the `accuracy`, its Wilson interval, and the number of `pairs`.
 
-    The interval is from `low` to `high`, at the level `CONFIDENCE`.
+    The interval is from `low` to `high`; its confidence level is `CONFIDENCE`.
     """
     n, share = len(right), float(np.mean(right))
     z = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)

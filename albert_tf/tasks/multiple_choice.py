@@ -101,9 +101,10 @@ RACE_COLUMNS = Columns(text="article", format=JSONL)
 
 
 def parse_choice(value: Any, number: int, part: str, where: str) -> int | None:
-    """Return the index of the choice that a letter or a number from 0 names.
+    """Return the index of the choice that a label identifies.
 
-    A missing label is an error, except in prediction, where the result is None.
+    The label is a letter, or a number counted from 0. A missing label is an
+    error, except in prediction, where the result is None.
     """
     text = label_text(value, where)
     if require_label(text, part, where, value) is None:
@@ -191,7 +192,7 @@ def read_race(
             for level in layout.levels
         }
     for level, paths in names.items():
-        rule = f"A part of RACE must contain files {level}/*.txt."
+        rule = f"A split of RACE must contain files {level}/*.txt."
         require(paths, rule, path=path)
         for file in paths:
             for number, row in enumerate(read_rows(file, RACE_COLUMNS)):
@@ -205,7 +206,7 @@ def read_race(
 
 
 def race_questions(row: Row, level: str, part: str) -> Iterator[Choices]:
-    """Yield the questions about an article, which is one line of a file."""
+    """Yield the questions about the article in a row."""
     name = row.values.get("id")
     name = row.where if name is None else str(name)
     article = text_cell(row, "article", "text_column")
@@ -300,7 +301,7 @@ class MultipleChoice(Task):
         )
 
     def fitted_lengths(self, config, given):
-        """Return a `max_qa_length` that leaves half a row for the context."""
+        """Return a `max_qa_length` of at most half a row."""
         length = config.max_seq_length
         most = min(length // 2, length - 3)
         return {"max_qa_length": min(config.max_qa_length, most)}

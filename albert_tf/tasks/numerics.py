@@ -64,9 +64,9 @@ def chosen(values: Array, places: Array) -> Array:
 class Spans(NamedTuple):
     """Spans in rows: first and last tokens, and their scores.
 
-    The fields are [R, S]; those that the functions in `SPANS` return broadcast
-    to [R, K, M]. The start score is `IMPOSSIBLE` for spans that cannot be
-    answers.
+    The shape of each field is [R, S] or, in the results of the functions in
+    `SPANS`, broadcasts to [R, K, M]. The start score is `IMPOSSIBLE` for spans
+    that cannot be answers.
     """
 
     first: Array

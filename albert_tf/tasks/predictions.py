@@ -55,7 +55,7 @@ class Predictor:
     The model may run in any engine, such as TensorFlow or LiteRT.
 
     Args:
-      task: the task to predict.
+      task: the task.
       tokenizer: the model's tokenizer.
       run: a function from features to the head's outputs {name: [N, ...]}.
     """
@@ -81,8 +81,8 @@ class Predictor:
           top: the maximum number of answers to a question, at least 1.
 
         Raises:
-          InputError: if a query lacks a field, or has other fields or values,
-            or `top` is less than 1.
+          InputError: if a query lacks a field or has an unknown field or an
+            illegal value, or if `top` is less than 1.
         """
         top = as_type("top", top, int)
         require(top > 0, "`top` must be at least 1.", top=top)
@@ -140,10 +140,10 @@ def write_labels(
 
 
 def sibling(path: str, name: str) -> str:
-    """Return the path of another output file for the same split.
+    """Return the path, without extension, of another file for the same split.
 
     Args:
-      path: the path of the predictions without the extension, such as
+      path: the path of the predictions, without extension, such as
         `DIR/eval_predictions` or `DIR/predictions_mismatched`.
       name: the replacement for "predictions" in the file name.
     """

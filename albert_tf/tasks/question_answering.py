@@ -169,7 +169,7 @@ def answer_tokens(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuestionAnswering(Task):
-    """The task of finding answers; data sets differ in scoring.
+    """The task of finding the answer to a question in a context.
 
     Attributes:
       scoring: the official script to follow, a key of `SCORES`; "" to choose a
@@ -220,7 +220,8 @@ class QuestionAnswering(Task):
         c = self.config
         rule = "`max_seq_length` must be at least 5 for questions."
         require(c.max_seq_length >= 5, rule, max_seq_length=c.max_seq_length)
-        # A row needs room for [CLS], two [SEP] and a stride of context.
+        # Besides the question, a row must have room for [CLS], two [SEP] and a
+        # stride of context.
         require(
             1 <= c.doc_stride <= c.max_seq_length - 3 - c.max_query_length,
             "`doc_stride` must be at most `max_seq_length` - 3 - "
@@ -329,7 +330,8 @@ class QuestionAnswering(Task):
     def threshold(self, examples, predictions) -> float | None:
         """Return the null odds above which a question has no answer.
 
-        The result is None if every question has an answer.
+        Without a setting, the threshold is tuned on the examples, or 0 if they
+        are unlabeled. The result is None if every question has an answer.
         """
         if not self.impossible:
             return None

@@ -56,7 +56,7 @@ def glue(
 ) -> SentenceTask:
     """Return the task for a GLUE data set.
 
-    The first of `scores` is the main metric. `more` replaces usual fields.
+    The first of `scores` is the main metric. `more` overrides default fields.
     """
     usual = {
         "folder": name.upper(),
@@ -112,8 +112,8 @@ GLUE = (
         splits=splits_of("train.tsv", "dev.tsv", "test.tsv"),
         columns=pair("sentence1", "sentence2", "score", id="index"),
     ),
-    # A few questions in the official files contain a line feed, which splits
-    # a row into two broken lines; the release also skips broken lines.
+    # A few questions in the official files contain a line feed, which splits a
+    # row into two broken lines. The released code also skips such lines.
     glue(
         "qqp",
         pair(
@@ -294,8 +294,8 @@ def entities(name: str, *file_names: str) -> TokenClassification:
 ENTITIES = (
     # For any folder that contains files with these names.
     entities("ner", "train.txt", "dev.txt", "test.txt"),
-    # https://aclanthology.org/W03-0419, with the file names that copies usually
-    # have.
+    # https://aclanthology.org/W03-0419, with the file names that most copies
+    # use.
     entities("conll2003", "train.txt", "valid.txt", "test.txt"),
     # https://aclanthology.org/W17-4418
     entities(

@@ -369,7 +369,7 @@ def nbest_entries(answers: Sequence[Answer]) -> list[dict]:
 def error_table(
     examples: Sequence[Question], texts: Sequence[str]
 ) -> list[list[str]]:
-    """Return a table of the questions that were not answered exactly."""
+    """Return a table of the questions without an exactly matching answer."""
     table = [["id", "question", "prediction", "answers"]]
     for question, text in zip(examples, texts, strict=True):
         golds = question.answers or ("",)
@@ -395,7 +395,8 @@ def write_answers(
       path: the first file's path, without the extension.
       examples: the questions.
       predictions: the predicted answers.
-      threshold: the null odds above which there is no answer.
+      threshold: the null odds above which there is no answer, or None if every
+        question has an answer.
       submission: the name of the submission file, or "" if there is none.
     """
     pairs = list(zip(examples, predictions, strict=True))

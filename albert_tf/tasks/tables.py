@@ -342,8 +342,8 @@ class Columns:
       id: the example's name; without this column, examples are numbered from 0.
       header: whether the first line names the columns; otherwise their names
         are 1, 2, 3, ... JSON lines do not use this attribute.
-      skip_broken: whether to skip lines with the wrong number of columns, and
-        to print how many; some official files contain such lines.
+      skip_broken: whether to skip lines with the wrong number of columns, which
+        some official files contain; the number of skipped lines is printed.
       no_label: the label of rows on which annotators did not agree. Such rows
         are skipped, except in prediction, and their number is printed.
       format: the file format, or "" to detect it.
@@ -451,7 +451,7 @@ def read_rows(path: str | InMemoryTable, columns: Columns) -> Iterator[Row]:
 
 
 def note_quotes(path: str | InMemoryTable) -> None:
-    """Print where the first quoted cell of a tab-separated file is, if any."""
+    """Print the location of the first quoted cell in a tab-separated file."""
     if isinstance(path, InMemoryTable) or files.is_stream(path):
         return
     if not is_lines(path) and file_kinds.kind_of(path) != TSV:

@@ -53,7 +53,7 @@ class Sentence:
     lines: tuple[int, ...] = ()
 
     def where(self, word: int) -> str:
-        """Return a word's location, "file:line", or its row and its number."""
+        """Return a word's location as "file:line", or as "row, word N"."""
         if self.line is None:
             return f"{self.path}, word {word}"
         line = self.lines[word] if self.lines else self.line + word

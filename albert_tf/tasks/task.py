@@ -83,8 +83,8 @@ class Task(abc.ABC):
 
     Attributes:
       name: the value of `--task`.
-      splits: {"train" | "eval" | "predict": {split: file}}, relative to the
-        data directory; a single split has the name "".
+      splits: {"train" | "eval" | "predict": {split: file}}; the files are
+        relative to the data directory, and a single split has the name "".
       folder: the data set's folder in the parent folder of all data sets.
       main_metric: the metric that selects the best checkpoint, one of the
         task's `scores`; larger is better.
@@ -262,7 +262,7 @@ class Task(abc.ABC):
         return self
 
     def nameless(self) -> "Task":
-        """Return a copy of the task that reads rows without names."""
+        """Return a copy of the task that reads rows without an id column."""
         return self
 
     def reopened(self) -> "Task":
@@ -286,7 +286,7 @@ class Task(abc.ABC):
         """Return the texts that a batch must not repeat.
 
         The result has one tuple of texts per example, or is None if a batch may
-        repeat all texts.
+        repeat any text.
         """
         return None
 
@@ -322,7 +322,7 @@ class Task(abc.ABC):
     def fitted(self, examples: Sequence[Any]) -> "Task":
         """Return the task with the fields that training examples determine.
 
-        For example, these fields may be the labels.
+        An example of such a field is `labels`.
         """
         return self
 
@@ -375,7 +375,7 @@ class Task(abc.ABC):
     def tuned(
         self, examples: Sequence[Any], predictions: Sequence[Any]
     ) -> "Task":
-        """Return the task with a threshold tuned on labeled predictions."""
+        """Return the task with a threshold tuned on labeled examples."""
         return self
 
     @abc.abstractmethod

@@ -126,7 +126,7 @@ def note_tags(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenClassification(Task):
-    """The task of tagging words; data sets differ in files and columns.
+    """The task of tagging words, for instance to mark entities.
 
     Attributes:
       word_column: number or name of the word column, or "" for the default.
@@ -177,14 +177,14 @@ class TokenClassification(Task):
         )
 
     def fitted_lengths(self, config, given):
-        """Return a stride with which windows overlap, if a stride is set."""
+        """Return a stride that lets windows overlap, if a stride is set."""
         stride = usual_stride(config.max_seq_length - 2)
         own = config.doc_stride
         return {"doc_stride": min(own, stride)} if own else {}
 
     @property
     def window(self) -> tuple[int, int]:
-        """The size of a window, and the stride between windows, in tokens."""
+        """The size of windows and the stride between them, in tokens."""
         size = self.config.max_seq_length - 2
         return size, self.config.doc_stride or usual_stride(size)
 

@@ -168,15 +168,15 @@ def test_no_sentence_is_better_than_itself(scorer, monkeypatch):
 
 
 def test_a_model_without_the_head_is_refused(scorer, tmp_path):
-    """Without a masked-word head, an error names the model's folder."""
+    """Without a masked-LM head, an error names the model's folder."""
     encoder = checkpoints.named_variables(scorer.model.albert)
     checkpoints.save(str(tmp_path), encoder)
-    with pytest.raises(InputError, match=f"masked-word head.*{tmp_path}"):
+    with pytest.raises(InputError, match=f"masked-LM head.*{tmp_path}"):
         load_scorer(str(tmp_path))
 
 
 def test_a_scorer_has_the_weights_of_its_model(pretrained):
-    """The encoder and the masked-word head have the weights in the folder."""
+    """The encoder and the masked-LM head have the weights in the folder."""
     found = checkpoints.named_variables(load_scorer(pretrained).model)
     read = checkpoints.reader(checkpoints.for_inference(pretrained))
     names = [n for n in found if n.startswith(("albert/", "mlm/"))]
