@@ -1,1 +1,1 @@
-"""Weights from other projects: file formats and variable names."""
+"""Conversion of models between the formats of this and other projects."""

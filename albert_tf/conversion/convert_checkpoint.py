@@ -111,7 +111,8 @@ def write_styletts2(folder: str, source: Source) -> int:
     tensors = to_layout(source.tensors, config, PLBERT, head)
     source.symbols.save(folder)
     plbert.write(folder, config, tensors, step_of(source.tensors))
-    # The step, which the name of the file contains, counts as a tensor.
+    # The step, which the file stores apart from the weights, counts as a
+    # tensor.
     return len(tensors) + (MODEL_DIR.step in source.tensors.shapes)
 
 

@@ -1,8 +1,8 @@
 """The size and cost of a model, computed from its config.
 
-The report contains a row for the model as in the paper's Table 1, the
-parameters of each part compared with a BERT model of the same shape without
-sharing, and the floating-point operations for one sequence.
+The report has three parts: a row for the model as in the paper's Table 1; the
+parameters of each part of the model, compared with a BERT model of the same
+shape without sharing; and the floating-point operations for one sequence.
 """
 
 import dataclasses
@@ -60,9 +60,9 @@ def with_heads(
     """Return counts with any phoneme heads in place of the usual heads.
 
     Args:
-      counts: {part: number} for a model with the heads for pretraining.
+      counts: {part: count} for a model with the pretraining heads.
       heads: the phoneme heads; empty for other models.
-      each: the number for each class of a phoneme head.
+      each: the count for each class of a phoneme head.
     """
     if not heads:
         return counts
@@ -142,7 +142,7 @@ def paper_lines(name: str, config: AlbertConfig) -> list[str]:
 def flops_lines(config: AlbertConfig, tokens: int, heads: Heads) -> list[str]:
     """Return the lines of the FLOPs table.
 
-    15% of the tokens are predicted, or all symbols of a phoneme model.
+    The model predicts 15% of the tokens; a phoneme model predicts all symbols.
     """
     predictions = tokens if heads else max(1, round(0.15 * tokens))
     flops = forward_flops(config, tokens, predictions)

@@ -1,7 +1,7 @@
 """Conversion of a Hugging Face folder's tokenizer to a SentencePiece model.
 
-If `TextConfig` can express all text rules, they become its settings.
-Otherwise, they are compiled into the model's character map.
+If `TextConfig` can express all text rules, the rules become its settings.
+Otherwise, the rules are compiled into the model's character map.
 """
 
 import base64
@@ -157,7 +157,8 @@ class SentencePieceReader:
     """A builder of a SentencePiece model from a Hugging Face folder.
 
     Args:
-      hub: the tokenizer's files; differences from the source are added to it.
+      hub: the tokenizer's files, in which differences from the source are
+        recorded.
       path: the SentencePiece model, or None if only `tokenizer.json` contains
         the vocabulary.
     """
@@ -228,8 +229,8 @@ class SentencePieceReader:
         """Return the text settings.
 
         If settings cannot express all rules, the rules are compiled into the
-        model's character map instead, and the settings that change text are
-        off.
+        model's character map instead, and all settings that change text are
+        turned off.
         """
         hub, rules = self.hub, list(flat(self.hub.content.get("normalizer")))
         if not hub.content:

@@ -37,7 +37,7 @@ def wordpiece_tokenizer(
     """Return the WordPiece tokenizer that a folder's files describe.
 
     Args:
-      hub: the files; differences from the source are added to it.
+      hub: the files, in which differences from the source are recorded.
       path: the vocabulary, or None if only `tokenizer.json` contains it.
       rows: see `read_tokenizer`.
     """
@@ -141,7 +141,7 @@ def wordpiece_config(hub: HubFiles) -> TextConfig:
 
 
 def _other_splits(hub: HubFiles) -> list[str]:
-    """Describe how a tokenizer's way of splitting words differs from BERT's."""
+    """Return descriptions of how word splitting differs from BERT's."""
     if not hub.content:
         return []
     rules = list(flat(hub.content.get("pre_tokenizer")))
@@ -240,8 +240,8 @@ def read_tokenizer(
 
     Args:
       folder: the folder with the tokenizer's files.
-      rows: number of rows in the embedding table; None accepts any number of
-        pieces.
+      rows: the number of rows in the embedding table, which limits the number
+        of pieces; None means no limit.
       strict: whether a difference from the source tokenizer is an error.
 
     Raises:

@@ -79,7 +79,7 @@ PROJECTION = "albert.encoder.embedding_hidden_mapping_in."
 
 
 def is_folder(path: str) -> bool:
-    """Return whether a folder contains a Hugging Face model's weights."""
+    """Return whether a folder has a Hugging Face model's config and weights."""
     return files.exists(files.join(path, CONFIG)) and any(
         files.exists(files.join(path, name)) for name in WEIGHTS
     )

@@ -1,6 +1,6 @@
 """Heads of fine-tuned models on the Hugging Face hub.
 
-The module supports the heads of transformers' classes and the pooling of
+This module supports the heads of transformers' classes and the pooling of
 sentence-transformers folders.
 """
 
@@ -35,7 +35,7 @@ PROBLEMS = {
     "regression": "regression",
 }
 PRETRAINED = ("AlbertModel", "AlbertForPreTraining", "AlbertForMaskedLM")
-# Classes without a pooler; older versions of transformers wrote a pooler.
+# Classes without a pooler, although older versions of transformers wrote one.
 WITHOUT_POOLER = (
     "AlbertForMaskedLM",
     "AlbertForTokenClassification",
@@ -247,7 +247,7 @@ class Modules:
 
 
 def _pooling(values: dict, path: str) -> str:
-    """Return a module's pooling; fail unless exactly one pooling is active."""
+    """Return a module's pooling, which must be exactly one of `POOLINGS`."""
     modes = values.get("pooling_mode")
     if modes is None:
         names = [name for name in values if name.startswith("pooling_mode_")]

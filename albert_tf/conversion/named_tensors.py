@@ -49,7 +49,8 @@ class Tensors:
     def as_float16(self) -> "Tensors":
         """Return the tensors, rounded to float16.
 
-        A value beyond float16's range raises `InputError`.
+        Reading a tensor with a value beyond float16's range raises
+        `InputError`.
         """
 
         def read(name: str) -> np.ndarray:

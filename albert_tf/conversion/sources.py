@@ -51,7 +51,7 @@ PHONEME_HEADS = {f"{head}/": head[:-1] for head in plbert.HEADS}
 ENGLISH, CHINESE = 30000, 21128
 SIZES = {768: (12, 12), 1024: (24, 16), 2048: (24, 16), 4096: (12, 64)}
 RELEASED = {ENGLISH: SIZES, CHINESE: SIZES | {312: (4, 12), 384: (6, 12)}}
-# Every release has BASE's values for all other sizes that determine shapes.
+# Every release has BASE's values of all other settings that determine shapes.
 BASE = AlbertConfig()
 SAME = (
     "embedding_size num_hidden_groups inner_group_num max_position_embeddings "
@@ -92,7 +92,7 @@ class Source:
       tokenizer: the tokenizer, or None if there is no vocabulary next to the
         weights.
       warnings: warnings to print.
-      folder: the model directory or the folder of the weights.
+      folder: the model directory, or "" for any other format.
       task: the task for which the model was fine-tuned, or None.
       symbols: the symbol table of a phoneme model, or None.
     """
@@ -389,10 +389,10 @@ def _task_line(task: Task) -> str:
 
 
 def released_values(config: AlbertConfig) -> dict[str, int | str]:
-    """Return the layers, heads and activation of the release with these sizes.
+    """Return the settings that no shape reveals, for the release of this size.
 
-    The shapes of the weights do not reveal these values. The result is empty if
-    no release has these sizes.
+    The settings are the numbers of layers and heads, and the activation. The
+    result is empty if there is no release with the sizes in the config.
     """
     width = config.hidden_size
     found = RELEASED.get(config.vocab_size, {}).get(width)

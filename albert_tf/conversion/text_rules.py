@@ -271,9 +271,13 @@ def sequences(rule: dict) -> list[str]:
 
 
 def _sources(texts: list[str], before: dict[str, str]) -> set[str]:
-    """Return the texts, and the texts that earlier rules turn into them.
+    """Return the texts, and all sources that earlier rules turn into them.
 
-    The latter are omitted for a text if there would be too many.
+    The sources of a text are omitted if there are more than `MOST_SOURCES`.
+
+    Args:
+      texts: the texts that a rule treats as units.
+      before: {character: its replacement by the earlier rules}.
     """
     wanted, same = set("".join(texts)), {}
     for character, becomes in before.items():

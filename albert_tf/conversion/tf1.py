@@ -268,7 +268,7 @@ def read_head(
       pairs: whether a classifier classifies text pairs.
 
     Returns:
-      None and {} if the checkpoint has no head.
+      The task and the tensors; None and {} if the checkpoint has no head.
     """
     shapes, width = tensors.shapes, config.hidden_size
     if CLASSIFIER in shapes:

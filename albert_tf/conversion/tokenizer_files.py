@@ -62,7 +62,7 @@ def length_of(values: dict, name: str, where: str) -> int | None:
     """Return a maximum number of tokens from `values`, or None if not set."""
     limit = values.get(name)
     number = isinstance(limit, int | float) and limit >= 1
-    rule = f"{where}: `{name}` must be a number."
+    rule = f"{where}: `{name}` must be a number of at least 1."
     require(number or limit is None, rule, **{name: repr(limit)})
     return limit and int(min(limit, sys.maxsize))  # 1e30 means no limit
 

@@ -1,4 +1,4 @@
-"""The tokenizer of a folder in any supported format."""
+"""Loading of the tokenizer in a folder of any supported format."""
 
 import os
 
@@ -18,9 +18,9 @@ HUB_FILES = (TOKENIZER_JSON, TOKENIZER_CONFIG, "config.json")
 
 
 def _read(path: str) -> tuple[Tokenizer | None, list[str]]:
-    """Return the tokenizer of a folder, or None, and warnings.
+    """Return the tokenizer of a foreign folder, or None, and warnings.
 
-    The folder has no `tokenizer.json` of this package.
+    In such a folder, any `tokenizer.json` comes from the `tokenizers` library.
     """
     # The import takes seconds, and model directories do not need TensorFlow.
     from albert_tf.conversion import sources

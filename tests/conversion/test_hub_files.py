@@ -31,7 +31,7 @@ def test_limits_are_numbers(limit, length):
 @pytest.mark.parametrize("limit", [0, 0.5, -1, "20", [], float("nan")])
 def test_limits_that_are_none(limit):
     """An error names a limit that is not a number, or is less than 1."""
-    with pytest.raises(InputError, match="a file: `n` must be a number.*n="):
+    with pytest.raises(InputError, match="a file: `n` must be a number of.*n="):
         length_of({"n": limit}, "n", "a file")
 
 
