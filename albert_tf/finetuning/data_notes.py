@@ -12,7 +12,7 @@ from albert_tf.tasks.features import Features
 from albert_tf.tasks.task import Task
 from albert_tf.text.tokenizers import Tokenizer
 
-MOST_SHOWN = 10  # labels
+MOST_SHOWN = 10  # maximum number of labels to print
 # With fewer examples per class than this, the labels may be row numbers.
 FEWEST_PER_CLASS = 1.5
 UNKNOWN_SHARE = 0.05  # of the tokens
@@ -47,7 +47,7 @@ def label_counts(
 
 
 def looks(label: str) -> str:
-    """Return a form of a label that is equal for labels that look alike."""
+    """Normalize a label; labels that look alike become equal."""
     text = " ".join(unicodedata.normalize("NFKC", label).casefold().split())
     try:
         return f"{float(text.replace(',', '.')):g}"
@@ -79,8 +79,8 @@ def label_notes(task: Task, counts: dict[str, int]) -> list[str]:
     joined = [x for x in ranked if any(sign in x for sign in SEPARATORS)]
     if task.kind == "multilabel" and joined:
         lines.append(
-            "Note: only commas, or lists, separate the classes of a cell; "
-            f"{joined[0]!r} is one class"
+            "Note: several classes in a cell must be separated by commas or be "
+            f"in a list; {joined[0]!r} is one class"
         )
     examples = sum(counts.values())
     if len(counts) > MOST_SHOWN and examples < FEWEST_PER_CLASS * len(counts):
@@ -110,8 +110,8 @@ def text_notes(
     unknown = float(np.mean(features.tokens == tokenizer.unk_id))
     if unknown > UNKNOWN_SHARE:
         lines.append(
-            f"Note: {unknown:.0%} of the tokens are unknown to the model's "
-            "vocabulary; is it for this language?"
+            f"Note: {unknown:.0%} of the tokens are unknown pieces; is the "
+            "model's vocabulary for this language?"
         )
     return lines
 
@@ -121,7 +121,10 @@ def _is_unspaced(character: str) -> bool:
 
 
 def word_notes(sentences: Sequence[Sequence[str]]) -> list[str]:
-    """Return [note] if usual text has no spaces between words, otherwise []."""
+    """Return a list with a note if the words' script is written without spaces.
+
+    Otherwise, the list is empty.
+    """
     pairs = [
         (former, latter)
         for words in sentences

@@ -31,7 +31,8 @@ from albert_tf.training.model_card import write_card
 
 METRICS_FILE = "metrics.json"
 _STEMS = "predictions nbest_predictions null_odds confusion entities errors"
-# Files that an evaluation or prediction writes and a user may have too.
+# Files that evaluation and prediction write. A user's files may have the same
+# names.
 RESULT_FILES = (
     METRICS_FILE,
     *(
@@ -212,7 +213,7 @@ def save_threshold(model_dir: str, evaluator: TaskEvaluator) -> None:
 def check_results(folder: str) -> None:
     """Raise an error if a folder has results that no evaluation wrote.
 
-    The `metrics.json` of an evaluation contains the task.
+    An evaluation writes the task to `metrics.json`.
     """
     with contextlib.suppress(InputError):
         if "task" in files.read_if_there(folder, METRICS_FILE):
@@ -269,7 +270,8 @@ def write_report(
         path = files.join(folder, "_".join(filter(None, (stem, suffix))))
         if writes:
             if not files.exists(metrics_file):
-                # An interrupted run may repeat what it began to write.
+                # The file marks the folder as the output of an evaluation, so
+                # an interrupted run can be repeated.
                 write_metrics(folder, about)
             written = evaluator.tuned.write_predictions(
                 path, split.examples, predictions

@@ -271,7 +271,7 @@ class Settings:
         require(legal, rule, random_seed=seed, num_seeds=number)
 
     def advise(self) -> None:
-        """Print notes on settings that may surprise."""
+        """Print notes on settings with surprising effects."""
         run = self.run
         from_weights = run.do_train and run.init == "model_dir"
         if from_weights and is_finetuned(run.model_dir):

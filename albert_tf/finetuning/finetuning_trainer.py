@@ -172,10 +172,10 @@ def with_recipe(recipe: RecipeConfig, job: Job) -> Job:
 def training_step(
     run: FinetuningConfig, training: TrainingConfig, strategy, most: int
 ) -> int:
-    """Return the `step` to whose multiples batch lengths are rounded up.
+    """Return the `step` for rounding up batch lengths, as in `batcher`.
 
-    The rows have at most `most` tokens. A step of 0 means that every batch is
-    padded to this length.
+    A step of 0 means that every batch is padded to `most` tokens, the maximum
+    length of a row.
     """
     by_length, compiled = bucketed(run, strategy, "train"), training.jit_compile
     padded = run.length_bucketing == "none" or (compiled and not by_length)
@@ -202,7 +202,7 @@ def make_batches(
       strategy: the strategy that trains.
       size: the number of a batch's examples that come from `features`; None
         means all examples.
-      number: the task's number; each task is shuffled differently.
+      number: the task's index; each task is shuffled differently.
     """
     whole = training.train_batch_size
     size = size or whole
@@ -225,9 +225,9 @@ def make_batches(
 
 
 def check_partners(s: Settings, job: Job, replicas: int) -> None:
-    """Raise an error if the pairs of an embedding task have no wrong answers.
+    """Raise an error if the pairs of an embedding task have no negatives.
 
-    The wrong answers are the other texts of a replica's micro-batch.
+    The negatives are the other texts in a replica's micro-batch.
     """
     training, examples = s.training, job.training_split.examples
     contrasts = job.task.texts_apart(examples) and len(examples[0].texts) == 2
@@ -235,7 +235,7 @@ def check_partners(s: Settings, job: Job, replicas: int) -> None:
     require(
         not contrasts or training.train_batch_size > parts,
         "`train_batch_size` must be at least 2 pairs per replica and "
-        "micro-batch, because the other pairs are the wrong answers.",
+        "micro-batch, because the other pairs serve as negatives.",
         train_batch_size=training.train_batch_size,
         gradient_accumulation_steps=training.gradient_accumulation_steps,
         replicas=replicas,
@@ -314,7 +314,7 @@ class KeepThreshold(KeepBest):
         save_threshold(run.output_dir, self.evaluator)
 
 
-# {part of a job: effect of other examples on a run that resumes}
+# {part of a job: what happens if a run resumes with other examples}
 PART_CHANGES = {
     "train": "training continues with other examples",
     "eval": "`best` compares evaluations of different examples",

@@ -146,8 +146,8 @@ def portions(weights: Sequence[float], size: int, unit: int) -> list[int]:
     Args:
       weights: the tasks' weights, which add up to 1.
       size: the number of examples in a batch.
-      unit: a number that divides all portions, so that replicas and
-        micro-batches have equal parts.
+      unit: a number that must divide all portions, so replicas and
+        micro-batches receive equal parts.
     """
     units = size // unit
     require(

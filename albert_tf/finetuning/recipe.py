@@ -1,4 +1,4 @@
-"""Fine-tuning techniques: frozen weights, training targets and stopping."""
+"""Fine-tuning techniques, such as frozen weights and early stopping."""
 
 import dataclasses
 import math
@@ -63,8 +63,8 @@ class RecipeConfig:
     class_weights: tuple = setting(
         (),
         "Weights of unbalanced labels in the training loss: `balanced`, which "
-        "gives every class the same share, or label:weight,... with weight 1 "
-        "for all other labels.",
+        "gives every class the same total weight, or label:weight,... with "
+        "weight 1 for all other labels.",
     )
     fgm_epsilon: float = setting(
         0.0,
@@ -107,7 +107,7 @@ class RecipeConfig:
         (),
         "With several tasks, `task=A,B`: the relative frequency of each task's "
         "examples.",
-        means="the number of its examples",
+        means="each task's number of training examples",
         group=TASK,
     )
 

@@ -73,8 +73,8 @@ def importances(
     Args:
       model: a model whose attribute `albert` is the encoder.
       objective: the loss.
-      examples: batches with a single example, so the absolute values of
-        individual examples are averaged.
+      examples: batches of a single example, so the mean is over the absolute
+        values of individual examples.
     """
     config, blocks = model.albert.config, model.albert.encoder.attentions
     kernels = [b.output_projection.kernel.value for b in blocks.values()]
@@ -202,7 +202,7 @@ def shorter(config: AlbertConfig, layers: int) -> AlbertConfig:
 
 
 def possible(config: AlbertConfig) -> list[int]:
-    """Return all numbers of layers that leave each layer in its group."""
+    """Return all layer counts that leave each layer in its group."""
     numbers = range(1, config.num_hidden_layers + 1)
     groups = [config.group(layers - 1) + 1 for layers in numbers]
     return [
@@ -227,7 +227,7 @@ def with_layers(model: Model, layers: int) -> Model:
     return Model(config, weights)
 
 
-# The job's task measures the importance of heads and the cost of shrinking.
+# The task is used to measure the importance of heads and the cost of shrinking.
 
 
 def prepare_task(config: ShrinkConfig, data: DataConfig) -> Job | None:
