@@ -160,7 +160,7 @@ def write_model_dir(
     weights: dict[str, tf.Variable],
     overwrite: bool,
 ) -> None:
-    """Write a model directory atomically; replace the old one if requested."""
+    """Write a model directory atomically; replace an old directory if asked."""
     require(is_path(path), "`path` must name a folder.", path=path)
     path = files.without_slash(str(path))
     rule = "`path` must be a new or empty folder; `overwrite=True` replaces a "
@@ -231,7 +231,7 @@ def of_ids(name: str) -> Callable:
 
 
 class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
-    """A Keras model with a tokenizer, both of which are saved together.
+    """A Keras model that is saved together with its tokenizer.
 
     Attributes:
       config: the architecture.

@@ -62,7 +62,7 @@ class EmbedConfig:
         "How to compute a text's vector: the first token's vector, the mean or "
         "the maximum over all tokens, each optionally normalized (unit_), or "
         "the pooler's output.",
-        means="the pooling of fine-tuning, otherwise mean",
+        means="an embedding model's own, otherwise mean",
         choices=(*SENTENCE, "pooled"),
     )
     layer: int = setting(
@@ -74,7 +74,7 @@ class EmbedConfig:
     )
     max_seq_length: int | None = variant(
         MAX_SEQ_LENGTH,
-        means="the length of fine-tuning, otherwise 128 or the model's number "
+        means="an embedding model's own, otherwise 128 or the model's number "
         "of positions if that is smaller",
     )
     batch_size: int = setting(32, "Number of texts per batch.", minimum=1)

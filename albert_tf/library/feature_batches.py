@@ -54,9 +54,9 @@ def row_weights(features: Features, weights) -> np.ndarray | None:
 def of_generator(generate: Callable[[], Iterator], signature: Any):
     """Return a data set of the elements that a function yields.
 
-    TensorFlow normally keeps such a function alive until the process ends. In
-    this module, only the data set keeps the function alive, because the
-    function may refer to a model and the model's data.
+    TensorFlow normally keeps such a function alive until the process ends.
+    Here, the function lives only as long as the data set, because the function
+    may refer to a model and the model's data.
     """
     alive = weakref.ref(generate)
     dataset = tf.data.Dataset.from_generator(
@@ -107,7 +107,7 @@ def shuffled_apart(apart: Sequence[Sequence[str]], size: int):
     require(
         len(apart[0]) != 2 or any(len(batch) > 1 for batch in batches),
         "A batch must have at least 2 pairs without a common text, because the "
-        "other pairs of a batch are the wrong answers.",
+        "other pairs of a batch serve as negatives.",
         batch_size=size,
         pairs=len(apart),
     )
@@ -163,7 +163,7 @@ def batches_in_memory(
 def batches_by_length(
     features: Features, batch_size: int
 ) -> tuple[tf.data.Dataset, np.ndarray]:
-    """Return batches of inputs, longest first, and each row's place in them."""
+    """Return batches of inputs, longest first, and each example's position."""
     order = np.argsort(-example_lengths(features), kind="stable")
     make = batcher(features, step=1)
     indices = tf.data.Dataset.from_tensor_slices(order).batch(batch_size)

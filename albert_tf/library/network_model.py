@@ -44,7 +44,7 @@ OUT_OF_DATA = "Your input ran out of data"
 
 
 def whole_numbers(x: Any) -> Any:
-    """Cast a float64 tensor, the mean of integers, back to integers."""
+    """Cast a float64 tensor, which is the mean of integers, to integers."""
     is_mean = tf.is_tensor(x) and x.dtype == tf.float64
     return tf.cast(x, tf.int32) if is_mean else x
 
@@ -80,7 +80,7 @@ def check_keywords(given: dict, legal: Callable | Sequence[str]) -> None:
 
 
 def of_keras(name: str) -> Callable:
-    """Wrap a method of `keras.Model` to check keywords and omit a warning.
+    """Wrap a method of `keras.Model` to check keywords and hide a warning.
 
     Keras warns at the end of data of unknown size, even if the caller requested
     no number of steps. The size is unknown for data sets of generators and

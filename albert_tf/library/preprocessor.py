@@ -77,7 +77,7 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
 
     Strings, or both members of pairs, have the shape [B] or [B, 1]. The result
     is {name: int32 [B, T]}, or {name: int32 [T]} for a single string. `[MASK]`
-    is text, as in the data of tasks.
+    is treated as ordinary text, as in the data of tasks.
 
     Call the layer with lists, map it over a `tf.data.Dataset`, before or after
     `batch`, or apply it to `keras.Input((), dtype="string")`. `.keras` files
@@ -110,7 +110,7 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
 
     @classmethod
     def load(cls, path: str, max_length: int = 128) -> "Preprocessor":
-        """Create the layer; `path` is as for `albert_tf.load_tokenizer`."""
+        """Create a layer with the tokenizer at a path; see `load_tokenizer`."""
         return cls(load_tokenizer(path), max_length)
 
     def call(self, texts, text_pairs=None):

@@ -67,7 +67,7 @@ class Albert(ModelWithTokenizer):
     Args:
       config: the architecture.
       tokenizer: the tokenizer, or None for a model that accepts only ids.
-      heads: names of heads: "mlm", "sop" or both.
+      heads: names of the heads, any of "mlm" and "sop".
       max_length: maximum number of tokens in a text. Default: the model's
         number of positions.
       task: the task of an embedding model, whose pooling `embed` uses, or None.

@@ -172,13 +172,13 @@ class TaskModel(NetworkModel):
 
     @property
     def label_inputs(self) -> tuple[str, ...]:
-        """The labels that are also inputs of the network in training."""
+        """The names of labels that are also inputs of the network."""
         beam = self.task.config.answer_head == "beam"
         return (feature_batches.LABELS,) if beam else ()
 
     @property
     def bucketed(self) -> bool:
-        """Whether T is the length of the longest row, not `max_length`."""
+        """Whether T depends on the batch's longest row, or is `max_length`."""
         return not self.jit_compile
 
     def _streamed(self, dataset, batch_size: int, part: str):

@@ -299,8 +299,8 @@ def in_batches(
 
     Args:
       dataset: a data set of texts, or of (texts, labels).
-      text_rank: the rank of one example's texts, which is one less if labels
-        have a higher rank than texts.
+      text_rank: the rank of one example's texts, which is reduced by one if
+        labels have a higher rank than texts.
       size: the size of a new batch.
     """
     dataset = with_ranks(dataset)

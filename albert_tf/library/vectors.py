@@ -62,7 +62,7 @@ def search(queries: Any, vectors: Any, top_k: int = 10) -> list:
     Args:
       queries: [N, H], as returned by `embed`, `encode` or `predict`.
       vectors: [M, H], the vectors to search.
-      top_k: number of results for each query, at most M.
+      top_k: maximum number of results for each query.
 
     Returns:
       A list of `Found` for each query, closest first; for a single query [H],

@@ -65,7 +65,8 @@ def write_saved_model(
     server: ServedModel, config: "ExportConfig", to: str
 ) -> None:
     """Write a SavedModel with a single named copy of each weight."""
-    # A loop over a layer loads and starts in half the time of unrolled layers.
+    # A loop over a layer takes half as long to load and start as unrolled
+    # layers.
     server.encoder.albert.encoder.loop = EncoderLoop("while")
     root = tf.Module(name="albert")
     root.weights = server.weights
@@ -215,7 +216,7 @@ def check_target(folder: str, to: str) -> None:
 
 
 def other_format(folder: str, to: str) -> str:
-    """Return the format of a folder's export, or "" if it is `to` or none."""
+    """Return a folder's export format if it differs from `to`, otherwise ""."""
     others = (name for name in FORMATS if name != to)
     is_in = (
         name for name in others if FORMATS[name].contents().is_complete(folder)
@@ -234,7 +235,7 @@ def model_size(folder: str) -> int:
 
 
 def changed_lengths(finetuned: Task, served: Task) -> str:
-    """Describe the lengths that an export changed to fit its input."""
+    """Describe the lengths that an export changed to fit its input length."""
     old, new = (dataclasses.asdict(x.config) for x in (finetuned, served))
     return ", ".join(
         f"{name} {value} -> {new[name]}"

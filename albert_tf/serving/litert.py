@@ -102,7 +102,7 @@ def quantized(
     """Quantize the weights and matrix products of a float32 file to 8 bits.
 
     The final matrix product returns float32. Its weights have a single scale,
-    because the masked-word head shares the embedding table, and the lookup of
+    because the masked-LM head shares the embedding table, and the lookup of
     embeddings requires a single scale.
 
     Args:
@@ -182,7 +182,7 @@ def examples_of(
     features = calibration_features(server, path)
     size = server.encoder.config.batch_size
     more = {
-        spec.name: np.ones(spec.shape, np.int32)  # the position does not matter
+        spec.name: np.ones(spec.shape, np.int32)  # any position suffices
         for spec in server.number_inputs[3:]
     }
     examples = [

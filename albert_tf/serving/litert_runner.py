@@ -141,12 +141,12 @@ class Runner:
     def _pretrained(self, text: str, pair: str, top_k: int) -> dict:
         """Return pieces for masks, or the probability that a pair is in order.
 
-        A model without a masked-word head returns vectors for a text, as the
+        A model without a masked-LM head returns vectors for a text, as the
         signature `tf_example` does; a model without heads also returns vectors
         for a pair.
 
         Raises:
-          InputError: for a pair, if the only head is for masked words.
+          InputError: for a pair, if the masked-LM head is the only head.
         """
         if self.masks and not pair:
             return {"fill_mask": self.fill_mask(text, top_k)}

@@ -1,7 +1,7 @@
 """Conversion to ONNX files, for `onnxruntime` and other engines.
 
-Inputs and outputs have Hugging Face's names, so that Hugging Face's libraries
-can run the file. Shapes: B batch, T tokens, P masks per text.
+Inputs and outputs have Hugging Face's names, so Hugging Face's libraries can
+run the file. Shapes: B batch, T tokens, P masks per text.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ NAMES = {
 def tie(model) -> None:
     """Merge pairs of tensors that are transposes of each other.
 
-    The embeddings and the masked-word head share the embedding table, but the
+    The embeddings and the masked-LM head share the embedding table, but the
     converter writes a transposed copy of the table for the head.
     """
     from onnx import helper, numpy_helper

@@ -1,6 +1,6 @@
 """The command that serves a page for trying an exported model.
 
-The command imports the page only after it checks that the required packages are
+The command imports the page only after checking that the required packages are
 installed.
 """
 

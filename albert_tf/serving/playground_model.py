@@ -1,8 +1,8 @@
 """Answers of an exported model, in the format that the playground displays.
 
-The playground is a web page. It has a tool for each signature. A tool's
-function receives the signature's outputs for one row and the values of the
-form. It returns values for the page's components: {name: probability} for a
+The playground is a web page with a tool for each signature. A tool's function
+receives the signature's outputs for one row and the values of the form. The
+function returns values for the page's components: {name: probability} for a
 label, and `{"text", "entities"}` for a marked text.
 """
 

@@ -43,7 +43,7 @@ TOOLS: dict[str, tuple[str, str, Callable, dict[str, str]]] = {
         {"text": "It rained all day.", "text_pair": "So we stayed in."},
     ),
     "answer": (
-        "Ask a passage",
+        "Ask about a passage",
         "The answer is a part of the passage.",
         lambda: [gr.HighlightedText(), gr.Label()],
         {"question": "When was the bridge built?", "context": BRIDGE},
@@ -132,7 +132,7 @@ class Guard:
 
 
 class VisitorError(gr.Error):
-    """A visitor's error, which is not printed on the operator's terminal."""
+    """An error in a visitor's input, which is not printed on the server."""
 
     def __init__(self, message: str):
         super().__init__(message, print_exception=False)
@@ -228,7 +228,7 @@ def make_page(model: ExportedModel) -> gr.Blocks:
 
 
 def serve(page: gr.Blocks, host: str, port: int, **more):
-    """Serve until interrupted; return the result of `launch`."""
+    """Serve the page until interrupted; return the result of `launch`."""
     return page.launch(
         server_name=host,
         server_port=port,

@@ -1,10 +1,10 @@
 """Graphs of the encoder and the tokenizer, which the signatures use.
 
-A text that does not fit into one row of the model is split into windows, one
-per row.
+A text that is too long for one row of the model's input is split into windows,
+one per row.
 
-Shapes: B batch, R rows of the model, T tokens, W tokens per window, H hidden
-width, L layers, A heads.
+Shapes: B batch, R input rows, T tokens, W tokens per window, H hidden width, L
+layers, A heads.
 """
 
 import dataclasses
@@ -38,8 +38,8 @@ class Windows(NamedTuple):
       texts: int64 [R], the index of each row's text.
       places: ragged [R, W], indices of a row's tokens among the tokens of all
         texts.
-      is_best: ragged bool [R, W], whether a token has the most context in this
-        window.
+      is_best: ragged bool [R, W], whether this window is the one that gives a
+        token the most context.
     """
 
     counts: tf.Tensor
@@ -66,8 +66,8 @@ def make_windows(ids: tf.RaggedTensor, size: tf.Tensor, stride: int) -> Windows:
     within = tf.ragged.range(length).values
     lengths = tf.repeat(length, length)
     context = tf.minimum(within, lengths - 1 - within)
-    # As in `best_windows`, 100 tokens of length count as one token of context,
-    # and the first of equally good windows wins.
+    # As in `best_windows`, 100 tokens of window length count as much as one
+    # token of context, and the first of equally good windows wins.
     rows = tf.cast(places.value_rowids(), tf.int64)
     score = (context * 100 + lengths) * (1 << 32) - rows
     total = tf.cast(tf.size(ids.values), tf.int64)
@@ -108,7 +108,13 @@ def two_part_rows(
 
 
 def placed(flags: tf.RaggedTensor, position: tf.Tensor, width) -> tf.Tensor:
-    """Return flags [R, W] as bool [R, T], shifted by each row's `position`."""
+    """Convert flags of window tokens [R, W] to flags of row tokens [R, T].
+
+    Args:
+      flags: ragged bool [R, W].
+      position: [R], the position in each row at which the window begins.
+      width: T.
+    """
     before = tf.RaggedTensor.from_row_lengths(
         tf.zeros([tf.reduce_sum(position)], tf.bool), position
     )
@@ -134,7 +140,7 @@ def cut(
     Args:
       strings: [B].
       bounds: the `byte_bounds` of the strings.
-      rows: [...], the index of each substring's string.
+      rows: [...], the index of the string that contains each substring.
       starts: [...], the position of the first character.
       ends: [...], the position after the last character.
 
@@ -161,7 +167,7 @@ class ServingConfig(Validated):
 
     max_seq_length: int | None = variant(
         MAX_SEQ_LENGTH,
-        means="the length of fine-tuning, otherwise the model's number of "
+        means="the value used in fine-tuning, otherwise the model's number of "
         "positions",
         minimum=3,
     )
@@ -183,7 +189,7 @@ class ServingConfig(Validated):
     ids_only: bool = setting(
         False,
         "Serve ids instead of strings. The SavedModel has only the signature "
-        "ids and loads without tensorflow-text.",
+        "`ids` and loads without tensorflow-text.",
     )
     top_k: int = variant(TOP_K)
     null_score_diff_threshold: float | None = variant(NULL_THRESHOLD)
@@ -272,7 +278,7 @@ class Encoder:
         tokenizer: Tokenizer | None,
     ):
         self.albert, self.config, self.tokenizer = albert, config, tokenizer
-        self.graphs: list[tf.Module] = []  # owners of a SavedModel's tables
+        self.graphs: list[tf.Module] = []  # own a SavedModel's lookup tables
         self.takes_text = tokenizer is not None and not config.ids_only
         if self.takes_text:
             self.text_graph = TextGraph(tokenizer)

@@ -1,6 +1,6 @@
 """TensorFlow Serving's files for a SavedModel: warm-up and batching.
 
-The package `tensorflow-serving-api` defines the messages for requests. This
+The package `tensorflow-serving-api` defines the request messages, but this
 module does not need the package.
 """
 
@@ -24,7 +24,7 @@ WARM_UP = files.join("assets.extra", "tf_serving_warmup_requests")
 BATCHING = "batching_params.pbtxt"
 FILES = (WARM_UP, BATCHING)
 
-# Measured values; see docs/experiments.md.
+# The first three values were chosen by measurement; see docs/experiments.md.
 BATCH_ROWS = 32
 WAIT_MICROSECONDS = 1000
 BATCH_THREADS = 2
@@ -59,7 +59,7 @@ def make_message(name: str) -> type:
 
 
 def marked(logs: list) -> list[bytes]:
-    """Serialize `PredictionLog`s, each marked with a hash of them all."""
+    """Serialize `PredictionLog`s, and mark each with a hash of all requests."""
     content = [log.predict_log.SerializeToString() for log in logs]
     mark = hashlib.sha256(repr(content).encode()).hexdigest()[:16]
     for log in logs:
@@ -125,7 +125,7 @@ def is_foreign(path: str, folder: str) -> bool:
     records = [*tfrecord.read(path)]
     if is_generated(records):
         return False
-    loaded = tf.saved_model.load(folder)  # signatures need this reference
+    loaded = tf.saved_model.load(folder)  # the reference keeps variables alive
     for number, record in enumerate(records):
         try:
             ask(loaded.signatures, record)
@@ -202,7 +202,7 @@ def write_files(server: ServedModel, folder: str, earlier: str) -> list[str]:
     It must suit the new model.
 
     Args:
-      server: the exported server.
+      server: the exported model.
       folder: the new export.
       earlier: the export to replace; the folder need not exist.
     """

@@ -74,9 +74,10 @@ def id_batch(server: ServedModel) -> Arrays:
 
 
 def requests(server: ServedModel) -> dict[str, Arrays]:
-    """Return {signature: inputs} for the signatures that are not in `BASIC`.
+    """Return requests {signature: inputs} for the signatures not in `BASIC`.
 
     The default signature is included and comes first, even if it is in `BASIC`.
+    For a model without text input, `ids` is the only signature.
     """
     if not server.encoder.takes_text:
         batch = id_batch(server)
@@ -101,7 +102,7 @@ def difference(name: str, found: np.ndarray, wanted: np.ndarray) -> Difference:
     )
     wanted = wanted.astype(np.float64)
     sizes = np.abs(wanted)
-    # Markers of missing answers need only the right order of magnitude.
+    # Markers of missing answers are compared relative to their size.
     units = np.where((sizes < NONE) | np.isinf(sizes), 1.0, sizes)
     with np.errstate(invalid="ignore"):  # from infinity minus infinity
         gaps = np.where(found == wanted, 0.0, np.abs(found - wanted) / units)
@@ -150,8 +151,8 @@ def file_differences(
 
 
 def saved_model(server: ServedModel, folder: str) -> Iterator[Difference]:
-    """Yield the differences for a SavedModel, with ids and `requests`."""
-    loaded = tf.saved_model.load(folder)  # signatures need this reference
+    """Yield the differences for a SavedModel, given ids and `requests`."""
+    loaded = tf.saved_model.load(folder)  # the reference keeps variables alive
     signatures = loaded.signatures
     ids = id_batch(server)
     ids = tensors({name: ids[name] for name in INPUTS})
