@@ -45,7 +45,7 @@ class BenchmarkConfig:
         "Builds to measure, each as MASKING-DUPE_FACTOR.",
     )
     trees: tuple = setting((HERE,), "Checkouts to measure in turn.")
-    rounds: int = setting(1, "Builds per checkout; the median is reported.")
+    rounds: int = setting(1, "Repetitions; the median duration is reported.")
     runner: str | None = setting(
         None, "Apache Beam runner, with `num_processes` workers."
     )

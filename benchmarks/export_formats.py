@@ -8,7 +8,8 @@ Each format is exported to a temporary folder and loaded in its own process; the
 processes take turns. The columns are:
 
 - MB, ratio: the file size, and its ratio to the size of the parameters.
-- load s: the seconds from loading to the first answer, without imports.
+- load s: the seconds from the start of loading to the first answer, without
+  imports.
 - p50 ms: the median latency of a request for one row of `--length` tokens.
 - 32 /s: the rows per second in requests for 32 rows of `--length` tokens.
 - mix ms: the median latency for one row, with 8 to `--length` tokens.

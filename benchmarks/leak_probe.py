@@ -15,7 +15,7 @@ features are:
 In the next-sentence task, a model must judge the similarity of A and B, so the
 similarity is a feature of the second classifier.
 
-Glossary: n records, T tokens, V vocabulary.
+Shapes: n records, V vocabulary.
 """
 
 import argparse
@@ -135,7 +135,10 @@ def _features(
 def _guessed_right(
     features: sparse.csr_matrix, swapped: np.ndarray
 ) -> np.ndarray:
-    """Return, for each record, whether cross-validation predicts its label."""
+    """Return, for each record, whether its predicted label is correct.
+
+    The label is predicted by cross-validation.
+    """
     guessed = cross_val_predict(
         # The dual form takes a tenth of the time for such sparse features.
         LogisticRegression(
@@ -240,7 +243,7 @@ def report(data_dir: str) -> list[str]:
 
 
 def main() -> None:
-    """Print the accuracies, and a warning if form reveals the label."""
+    """Print the accuracies, and a warning if the form reveals the label."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data_dir", required=True, help="folder of records")
     try:

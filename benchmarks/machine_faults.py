@@ -71,7 +71,7 @@ FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 @dataclasses.dataclass
 class Layer:
-    """A counter of calls to an operation that can make a call fail.
+    """A counter of an operation's calls, which can make calls fail.
 
     Attributes:
       place: the first call to break, counted from 1; 0 breaks no call. Later
@@ -194,7 +194,7 @@ class ShortReader(io.RawIOBase):
 
 @contextlib.contextmanager
 def short_reads(draw: random.Random) -> Iterator[None]:
-    """Within the `with` block, make all reads of the library short."""
+    """Within the `with` block, make the library's reads return fewer bytes."""
     opened = files.opened
 
     def open_short(path, mode):
@@ -269,7 +269,7 @@ class World:
 
 
 def reported(action: Callable[[], None]) -> None:
-    """Perform an action; exit with the messages and status of a command."""
+    """Perform an action; report errors and exit as a command would."""
     status = 1
     try:
         action()
@@ -492,7 +492,7 @@ def attack(faults: list[str], runs: int, seed: int) -> int:
 
 
 def main() -> int:
-    """Read the arguments; return the exit status."""
+    """Test the faults in the arguments; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("faults", nargs="*", help=f"among {', '.join(FAULTS)}")
     parser.add_argument("--runs", type=int, default=50, help="trials per fault")

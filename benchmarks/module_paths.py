@@ -66,7 +66,7 @@ def module_of(frame) -> str | None:
 
 @contextlib.contextmanager
 def traced(within: Collection[str] = ()) -> Iterator[dict[str, None]]:
-    """Collect the modules that run while the `with` block runs, in order.
+    """Collect the modules that run within the `with` block, in order.
 
     Args:
       within: qualified names of functions; if there are any, only calls inside
@@ -120,7 +120,7 @@ class StopAtOnce(Hook):
 
 
 def text_to_record(folder: Path) -> dict[str, None]:
-    """Build records from opinions; return the modules that ran."""
+    """Build records from a tiny corpus; return the modules that ran."""
     texts = [text for text, _ in tiny_tasks.opinions(400, 1)]
     paragraphs = ["\n".join(texts[i : i + 8]) for i in range(0, 400, 8)]
     corpus = folder / "corpus.txt"

@@ -193,7 +193,7 @@ def select(path: Path, line: int, covering: Covering) -> list[str]:
 
 
 def copy_commit(root: Path, folder: Path) -> None:
-    """Clone the repository into a missing folder, and change to it."""
+    """Clone the repository unless the folder exists; change to the folder."""
     if not folder.exists():
         subprocess.run(["git", "clone", "-q", root, folder], check=True)
     os.chdir(folder)
@@ -201,7 +201,7 @@ def copy_commit(root: Path, folder: Path) -> None:
 
 
 def start_worker(folder: Path) -> None:
-    """Change to a copy of a folder, and import modules that import slowly."""
+    """Change to a copy of a folder, and import modules that load slowly."""
     copy = Path(tempfile.mkdtemp()) / folder.name
     shutil.copytree(folder, copy, ignore=shutil.ignore_patterns(".git"))
     os.chdir(copy)

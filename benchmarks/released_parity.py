@@ -3,11 +3,11 @@
     python benchmarks/released_parity.py --golden=FOLDER
 
 FOLDER contains one folder per configuration, recorded from the released code:
-`albert_config.json`, a TF1 checkpoint `ckpt/model.ckpt-0`, and `inputs.npz`,
-`outputs.npz`, `grads.npz` and `train_*.npz`. As a user would, this program
-converts each checkpoint, restores it and trains the model with the project's
-own loop. The limit is ten times the float32 noise of the release; the margin is
-the limit divided by the difference.
+`albert_config.json`, `schedules.json`, a TF1 checkpoint `ckpt/model.ckpt-0`,
+`inputs.npz`, `outputs.npz`, `grads.npz` and `train_*.npz`. As a user would,
+this program converts each checkpoint, restores it and trains the model with the
+project's own loop. The limit is ten times the float32 noise of the release; the
+margin is the limit divided by the difference.
 
 There are two kinds of recordings. `onehot` is the computation on TPUs, which
 this project reproduces. `lookup` is the computation on CPUs and GPUs, in which
@@ -156,7 +156,7 @@ class Recording:
             row.add(ours[empty], theirs[empty])
 
     def compare_forward(self) -> dict[str, Row]:
-        """Return the rows of outputs, losses and gradients."""
+        """Return the table rows for outputs, losses and gradients."""
         model = AlbertForPretraining(self.config)
         checkpoints.restore_weights(model, self.model_dir)
         out, losses, gradients = forward_and_backward(model, self.batch())
@@ -220,7 +220,7 @@ class Recording:
         return trainer
 
     def compare_training(self, file: str) -> Row:
-        """Return the row of the weights after three recorded steps."""
+        """Return the table row for the weights after three recorded steps."""
         _, optimizer, schedule, embedding = file.split("_")
         row, recorded = Row(self.bars["weights"]), self.arrays(file)
         if embedding == "onehot":

@@ -1,4 +1,4 @@
-"""Compare the time of a pretraining step with that in other libraries.
+"""Compare the duration of a pretraining step with that in other libraries.
 
     python benchmarks/train_step.py --case=base-128 [--peer_python=PYTHON]
 

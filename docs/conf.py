@@ -1,4 +1,4 @@
-"""Settings of the site, which `make docs` builds from pages and code."""
+"""Sphinx settings of the site, which `make docs` builds from pages and code."""
 
 import pathlib
 import sys

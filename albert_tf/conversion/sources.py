@@ -70,7 +70,7 @@ class Reading:
       encoder_only: whether to keep only the encoder, regardless of the head.
       strict: whether to raise an error if the tokenizer has no exact equivalent
         in this package.
-      task: the name of the task for which a TF1 checkpoint has a head.
+      task: the name of the task that a TF1 checkpoint's head belongs to.
     """
 
     config_file: str | None = None
@@ -293,7 +293,7 @@ def reader_of(path: str) -> Callable[[str, Reading], Source] | None:
 
 
 def is_model(path: str) -> bool:
-    """Return whether a path contains model weights of any kind."""
+    """Return whether a path contains model weights in a supported format."""
     return bool(reader_of(path)) or tf1.find_prefix(path) is not None
 
 
@@ -324,7 +324,7 @@ OTHERS = {
 
 
 def what_else(path: str) -> str:
-    """Return a sentence that describes a path without a model, or ""."""
+    """Return a sentence about a path without a supported model, or ""."""
     if path.endswith(".keras") and files.is_file(path):
         return (
             " This is a `.keras` file: after `import albert_tf`, "

@@ -70,7 +70,8 @@ def python_pattern(pattern: dict) -> re.Pattern:
 def only_spaces(pattern: dict, content: str) -> bool:
     """Return whether a `Replace` rule changes only spaces.
 
-    Our tokenizers make the same changes, so they can ignore such a rule.
+    Our tokenizers can ignore such a rule, because they make the same changes to
+    all texts.
     """
     content = content.replace(WORD_MARK, " ")  # equivalent to a space
     if content not in ("", " "):
@@ -196,7 +197,8 @@ def written_out(pattern: re.Pattern) -> list[str]:
     """Return all texts that a pattern matches, including lookahead text.
 
     Raises:
-      NotExpressible: if the pattern matches too many texts.
+      NotExpressible: if the pattern has an unsupported part or matches too many
+        texts.
     """
     both_cases = re.search(r"\(\?[a-z]*i", pattern.pattern)
 

@@ -121,7 +121,7 @@ class Layout:
     Attributes:
       title: the layout's name in messages.
       column: the layout's column in the table.
-      encoder: the beginning of the names of the encoder's variables, and of no
+      encoder: the prefix of all names of the encoder's variables, and of no
         other names.
       embedding_norm: the only legal `embedding_norm`; None if all are legal.
       slots: pairs of name patterns for a variable's m and v in the optimizer. A

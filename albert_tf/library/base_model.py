@@ -349,7 +349,7 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
         with tempfile.TemporaryDirectory() as folder:
             model_dir = files.join(folder, "model")
             self.save(model_dir)
-            to = format.removeprefix("tf_")  # Keras's own name
+            to = format.removeprefix("tf_")  # Keras uses tf_saved_model
             _export(
                 model_dir=model_dir, export_dir=str(filepath), to=to, **serving
             )

@@ -178,7 +178,7 @@ class TaskModel(NetworkModel):
 
     @property
     def bucketed(self) -> bool:
-        """Whether T depends on the batch's longest row, or is `max_length`."""
+        """Whether T is the batch's largest length, not `max_length`."""
         return not self.jit_compile
 
     def _streamed(self, dataset, batch_size: int, part: str):

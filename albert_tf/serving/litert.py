@@ -148,7 +148,7 @@ PRECISIONS = ("float32", "float16", "dynamic_int8", "int8")
 
 
 def frozen(compute: Callable, specs: list[tf.TensorSpec]) -> tf.Module:
-    """Return a module with a signature for `compute`, with constant weights.
+    """Return a module with constant weights and a signature for `compute`.
 
     The converter would lose weights that are Keras variables.
     """
@@ -206,7 +206,7 @@ def fixed(config: ServingConfig) -> ServingConfig:
 
 
 def convert(server: ServedModel, config) -> bytes:
-    """Convert a server to a LiteRT model with the outputs of `numbers`.
+    """Convert a `ServedModel` to a LiteRT file with the outputs of `numbers`.
 
     Args:
       server: the server, with fixed shapes.

@@ -119,7 +119,7 @@ def graph_of(server: ServedModel) -> tuple[Callable, list[tf.TensorSpec]]:
 
 
 def convert(server: ServedModel, config) -> bytes:
-    """Convert a server to an ONNX model with the outputs of `numbers`.
+    """Convert a `ServedModel` to an ONNX file with the outputs of `numbers`.
 
     The layers are unrolled, but the file has a single copy of their shared
     weights: all layers refer to the same tensors.

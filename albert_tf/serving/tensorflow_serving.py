@@ -82,9 +82,9 @@ def warm_up_records(made: dict[str, Arrays]) -> list[bytes]:
 
 
 def is_generated(records: list[bytes]) -> bool:
-    """Return whether an export wrote exactly these requests.
+    """Return whether an export wrote exactly these records of a warm-up file.
 
-    Earlier versions wrote only `AUTHOR`, without a hash.
+    Exports of earlier versions wrote only `AUTHOR`, without a hash.
     """
     try:
         logs = [*map(make_message("PredictionLog").FromString, records)]
@@ -198,8 +198,8 @@ def check_batching(path: str, rows: int | None) -> None:
 def write_files(server: ServedModel, folder: str, earlier: str) -> list[str]:
     """Write `FILES` to an export; return the names of copied files.
 
-    If an operator changed a file in the earlier export, that file is copied.
-    It must suit the new model.
+    A file that an operator changed in the earlier export is copied, and must
+    suit the new model.
 
     Args:
       server: the exported model.

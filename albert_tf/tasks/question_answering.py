@@ -317,7 +317,7 @@ class QuestionAnswering(Task):
         return candidates(c.answer_head, outputs, begins, inside, *how)
 
     def no_answer(self, outputs):
-        """Return each row's score for no answer, [R]."""
+        """Return the score [R] of each row for having no answer."""
         if self.odds_are_relative:
             return outputs["start_logits"][:, 0] + outputs["end_logits"][:, 0]
         return outputs["answer_logits"]

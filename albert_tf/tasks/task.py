@@ -331,7 +331,7 @@ class Task(abc.ABC):
         return self
 
     def learns_alone(self, examples: Sequence[Any]) -> bool:
-        """Return whether an example alone in a batch has a useful loss."""
+        """Return whether a batch of a single example has a useful loss."""
         return True
 
     @abc.abstractmethod

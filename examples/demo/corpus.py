@@ -2,8 +2,8 @@
 
 The corpus is the English prose in the installed Python packages. The task is to
 identify the library of a passage in which the names of libraries are masked.
-The corpus and the task depend only on the installed versions and the
-random generator.
+The corpus and the task depend only on the installed versions and on the seed of
+the random generator.
 """
 
 import importlib.util
