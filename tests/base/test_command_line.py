@@ -216,7 +216,7 @@ def test_a_program_ends_with_a_line(line, status, said):
 
 
 def test_a_flagfile_is_utf_8(tmp_path):
-    """A flagfile in another encoding, as from Windows shells, is rejected."""
+    """A flagfile that is not UTF-8, as from a Windows shell, is rejected."""
     path = tmp_path / "run.flags"
     path.write_text("--steps=1\n", "utf-16")
     code = "from albert_tf.base.program import run; run(print)"
@@ -287,7 +287,10 @@ def test_the_signature_has_the_settings():
     "first", ["--text=b", "# text\n--text=b", "\n--text=b"]
 )
 def test_a_flagfile_may_begin_with_a_byte_order_mark(tmp_path, first):
-    """A byte-order mark, which some Windows editors write, is ignored."""
+    """A byte-order mark at the start of a flagfile is ignored.
+
+    Some Windows editors write such a mark.
+    """
     path = tmp_path / "run.flags"
     path.write_text(f"{first}\n", "utf-8-sig")
     words = [sys.executable, "-c", SCRIPT, "--model_dir=m"]

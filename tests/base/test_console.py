@@ -10,7 +10,7 @@ from albert_tf.base.console import Progress, format_table
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Return a list of one number, the time in seconds, which tests change."""
+    """Return a list of one number, the time in seconds, for tests to change."""
     now = [100.0]
     monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
     return now
@@ -41,7 +41,7 @@ def test_a_log_has_a_line_every_twenty_seconds(clock, capsys):
 
 
 def test_a_job_without_steps_has_a_line(clock, capsys):
-    """Until a step ends, each step is assumed to take the elapsed time."""
+    """Until a step ends, each step is assumed to take the time so far."""
     progress = Progress(5)
     clock[0] += 30
     progress.advance(0, "wait")

@@ -1,4 +1,4 @@
-"""Local file operations give the same results as those of TensorFlow."""
+"""Local file operations give the same results as TensorFlow's."""
 
 import os
 import subprocess
@@ -154,8 +154,9 @@ def test_json_may_begin_with_a_byte_order_mark(folder):
 def test_json_that_cannot_be_read_is_explained(folder):
     """The error for unreadable JSON states the mistake.
 
-    It gives the line of a syntax error, and the position of a byte that is not
-    UTF-8. Too many levels, and a value that is not an object, are also errors.
+    The error gives the line of a syntax error, or the position of a byte that
+    is not UTF-8. Too many nested levels, or a value that is not an object, also
+    raise an error.
     """
     for text, said in (
         ('{\n"a": oops}', "It must be JSON: .*x.json, line 2$"),
@@ -223,10 +224,10 @@ def test_a_disk_without_locks_is_used_without_one(folder, monkeypatch):
 
 
 def test_a_moved_folder_is_noticed(tmp_path):
-    """A folder that was moved, replaced or removed is an error.
+    """A folder that was moved, replaced or removed raises an error.
 
-    The error ends when the folder is back. A remote folder, or a folder that
-    was missing at first, is never an error.
+    Once the folder is back, no error is raised. A remote folder, or a folder
+    that was missing at first, never raises an error.
     """
     folder, moved = tmp_path / "model", tmp_path / "moved"
     missing = files.unmoved(str(folder), "output_dir")
@@ -308,9 +309,9 @@ def test_what_exists_by_its_name_is_no_pattern(folder, name):
 
 
 def test_a_folder_with_a_comma_may_contain_matches(folder):
-    """A pattern in an existing folder with a comma is not split.
+    """A pattern in an existing folder with a comma in its name is not split.
 
-    Other commas divide a list, even if a folder has one.
+    Other commas separate patterns, even if some folder's name has a comma.
     """
     inner = folder / "x, y" / "z"
     inner.mkdir(parents=True)
@@ -404,7 +405,10 @@ READERS = {
 
 @pytest.mark.parametrize("reader", READERS)
 def test_a_folder_instead_of_a_file_is_listed(reader, tmp_path):
-    """The error for a folder instead of a file lists up to five files in it."""
+    """A folder in place of a file raises an error that lists its files.
+
+    At most five files are listed.
+    """
     read, folder = READERS[reader], tmp_path / "folder"
     (folder / "inner").mkdir(parents=True)
     with pytest.raises(InputError, match="folder, a folder with no files"):

@@ -15,7 +15,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.base.settings import flagfile, types_of
 
 FLAGS = flags.FLAGS
-# Programs that write a flagfile come first.
+# Programs that write a flagfile; they come first in `MODULES`.
 WRITERS = [f"albert_tf.{name}" for name in ("pretrain", "finetune", "shrink")]
 OTHERS = {place.partition(":")[0] for place in PROJECT["scripts"].values()}
 MODULES = [*WRITERS, *sorted(OTHERS - {*WRITERS})]

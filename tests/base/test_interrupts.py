@@ -77,7 +77,7 @@ def test_a_second_interrupt_ends_a_program_at_once():
         text=True,
     )
     assert program.stdout.readline() == "ready\n"
-    # Wait until it runs C code; before that, one interrupt would end it.
+    # Wait until the program runs C code; earlier, one interrupt would end it.
     time.sleep(1)
     program.send_signal(signal.SIGINT)
     with pytest.raises(subprocess.TimeoutExpired):

@@ -159,9 +159,9 @@ def test_a_users_script_needs_no_guard(tmp_path):
 
 @pytest.mark.parametrize("items, number", [(range(9), 1), ([5], 4), ([], 4)])
 def test_one_process_is_this_one(items, number, monkeypatch):
-    """The calling process computes all results if parallel work is useless.
+    """With one item or `number=1`, the calling process computes all results.
 
-    This is the case if there is at most one item, or if `number` is 1.
+    An empty list has no results.
     """
     if number == 1:
         monkeypatch.delattr(processes, "_context")

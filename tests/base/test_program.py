@@ -178,9 +178,8 @@ def started(monkeypatch):
 def test_a_flag_may_take_the_arguments_without_a_name(started, capsys):
     """Arguments without a flag name set a program's positional list, if any.
 
-    Without such arguments, the list keeps its default. An error is raised if
-    the flag of the list is given, too, or if the program has no positional
-    list.
+    Without such arguments, the list keeps its default. If the list's flag is
+    given as well, or if the program has no positional list, an error is raised.
     """
     assert started() == (0, ("x", "y"))
     assert started("--words=a") == (0, ("a",))
@@ -203,7 +202,10 @@ def test_a_flag_may_take_the_arguments_without_a_name(started, capsys):
     ],
 )
 def test_an_error_of_the_user_is_a_line(error, status, said, started, capsys):
-    """User mistakes, file errors and Ctrl-C print one line and set a status."""
+    """A user mistake, a file error or Ctrl-C ends the program with one line.
+
+    The exit status is 130 for Ctrl-C, and otherwise 1.
+    """
     assert started(error=error) == (status, ("x", "y"))
     told = capsys.readouterr().err
     assert told.startswith(f"error: {said}") and told.count("\n") == 1

@@ -174,9 +174,9 @@ def test_an_unreachable_path_is_the_users_mistake(program):
 def test_training_runs_behind_a_scheme(
     data_dir, config, opinions, tmp_path, capsys
 ):
-    """Training on remote paths reaches the same metrics as on local paths.
+    """Remote paths do not change the metrics of pretraining and fine-tuning.
 
-    This includes pretraining and fine-tuning.
+    The runs also write files with the same names as runs on local paths.
     """
     metrics = []
     for root in (f"{tmp_path}/a", f"file://{tmp_path}/b"):

@@ -81,7 +81,8 @@ def test_a_remote_folder_is_made_on_the_disk(scheme, tmp_path):
 def test_a_remote_file_is_a_python_file(tmp_path):
     """A remote file opened for reading supports partial reads and seeking.
 
-    It can also be read by line. A file opened for writing is not seekable.
+    The file can also be read line by line. A file opened for writing is not
+    seekable.
     """
     path = tmp_path / "a.gz"
     lines = [f"line {i}\n".encode() for i in range(5000)]

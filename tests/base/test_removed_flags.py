@@ -25,7 +25,7 @@ from albert_tf.training.pretraining.pretraining_settings import (
 
 
 def replay(path, *lines):
-    """Run the program with the settings `Kinds` and these flagfile lines.
+    """Run the program with the settings `Kinds` and the given flagfile lines.
 
     Return the ended process.
     """
@@ -54,7 +54,7 @@ def test_a_removed_flag_is_refused_by_name(tmp_path):
 def test_a_removed_flag_that_changed_nothing_is_left_out(tmp_path):
     """A removed flag is ignored if it has its former default.
 
-    With another value, the flag is an error.
+    With another value, the flag raises an error.
     """
     ended = replay(tmp_path / "run.flags", "--layer_decay=1.0", "--rate=3")
     assert not ended.stderr and "rate=3.0" in ended.stdout
@@ -88,7 +88,7 @@ def test_flags_of_the_program_itself_stay(name):
 
 
 def test_all_released_flags_are_named_at_once():
-    """One error has the advice for all released flags of a command."""
+    """One error gives the advice for all released flags of a command."""
     old = ["--init_checkpoint=m", "--nodo_lower_case", "--use_tpu", "--x=1"]
     with pytest.raises(InputError) as caught:
         without_removed(old, ["x", "do_train"])
@@ -103,18 +103,18 @@ def test_all_released_flags_are_named_at_once():
     ]
     same = ["--nouse_tpu", "--use_tpu=False", "--use_einsum"]
     assert without_removed([*same, "--x=1"], ["x", "dupe_factor"]) == ["--x=1"]
-    assert without_removed(old, ["x"]) == old  # a program of our own
+    assert without_removed(old, ["x"]) == old  # a program that is not ours
     assert without_removed(["--use_tpu=true"], ["use_tpu"])
 
 
 def test_a_value_may_follow_a_released_flag():
-    """The value of a released flag may be an argument of its own."""
+    """The value of a released flag may be a separate argument."""
     known = ["x", "do_train"]
     same = ["--input_file_mode", "r", "--predict_batch_size", "8"]
     with pytest.raises(InputError, match=r"^`predict_b[^\n]*size=8$"):
         without_removed([*same, "--x=1"], known)
     assert without_removed([*same[:2], "--x=1"], known) == ["--x=1"]
-    # A switch has no such value, and a flag is not a value.
+    # A switch has no value in a separate argument, and a flag is not a value.
     assert without_removed(["--nouse_tpu", "y"], known) == ["y"]
     with pytest.raises(InputError, match="Received: master=$"):
         without_removed(["--master", "--x=1"], known)

@@ -41,9 +41,9 @@ def check(folder):
     [(), ("state",), ("state", "ckpt-12.json"), ("a/graph", "a/part-1")],
 )
 def test_what_a_program_wrote_may_go(names, tmp_path):
-    """A folder may be replaced if it is new, empty, or written by a program.
+    """The target folder of a program may be new, empty or an earlier output.
 
-    Some files of such a folder are optional.
+    Some of the files that a program writes are optional.
     """
     check(write(tmp_path, *names))
     check(str(tmp_path / "new"))
@@ -141,7 +141,7 @@ def test_nothing_is_left_after_sigterm(folder):
 
 
 def test_a_place_that_cannot_be_written(folder, monkeypatch):
-    """The error for a place without permission names the user's path."""
+    """The error for a missing permission names the path that was passed."""
     (folder / "file").write_text("")
     with pytest.raises(InputError, match=f"path of a file.*: {folder}/file$"):
         with atomic_folder(f"{folder}/file/new"):
@@ -235,7 +235,8 @@ def test_nothing_goes_before_a_filled_folder_is_whole(folder, monkeypatch):
 def test_files_are_never_replaced_unasked(folder, path, monkeypatch):
     """Without `replace`, no folder with files is touched.
 
-    The empty path, which the system takes for the current folder, is an error.
+    The empty path, which the system takes for the current folder, raises an
+    error.
     """
     monkeypatch.chdir(folder)
     with pytest.raises(InputError, match="new or empty"):

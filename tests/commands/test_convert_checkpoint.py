@@ -119,7 +119,10 @@ UNRELEASED = [name for name, x in ACTIVATIONS.items() if not x.is_released]
 
 @pytest.mark.parametrize("name", UNRELEASED)
 def test_other_activations_have_no_place_in_tf1(name, tmp_path):
-    """A model with an activation of our own cannot be converted to TF1."""
+    """A model with an activation that the release lacks has no TF1 form.
+
+    Its conversion to TF1 raises an error.
+    """
     config = goldens.variant("shared", hidden_act=name)
     source, _ = model_dir(tmp_path / "dir", config)
     refuse(tmp_path, source, f"hidden_act={name}", "tf1")
@@ -209,8 +212,8 @@ def test_a_full_disk_is_said(to, golden, tmp_path):
 def test_albert_zh_first_release(tmp_path, rule):
     """albert_zh's first release is recognized by the names of its variables.
 
-    In its config, the embedding norm then has the hidden width. The release's
-    LAMB optimizer names the slots `lamb_m` and `lamb_v`.
+    In the converted config, the embedding norm has the hidden width. The
+    release's LAMB optimizer names the slots `lamb_m` and `lamb_v`.
     """
     config = goldens.variant("norm at H")
     table = with_slots(zh_table(config), (f"{rule}_m", f"{rule}_v"))

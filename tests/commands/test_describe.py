@@ -90,7 +90,7 @@ def test_bert_of_the_same_shape():
 
 
 def row_of(lines, title) -> list[str]:
-    """Return the cells of a table's row, without its title."""
+    """Return the cells of a table's row, without the row's title."""
     line = next(x for x in lines if x.strip().startswith(f"{title} "))
     return line.strip().removeprefix(title).split()
 
@@ -192,9 +192,9 @@ def test_a_model_directory_is_its_config(tmp_path):
 
 
 def test_a_phoneme_model_has_its_own_heads(tmp_path):
-    """The report on a phoneme model has its symbol head and word head.
+    """The report on a phoneme model lists its symbol head and its word head.
 
-    Each head computes an output for every symbol.
+    Each head has an output for every position.
     """
     table = tiny_phonemes.save_model(tmp_path)
     lines = describe.size_report(str(tmp_path))

@@ -109,7 +109,7 @@ def test_without_a_tokenizer_only_ids_are_served(pretrained_dir, tmp_path):
 
 
 def test_the_encoder_of_a_phoneme_model_is_served(tmp_path):
-    """An export of a phoneme model has its encoder without its heads."""
+    """The export of a phoneme model contains the encoder without the heads."""
     tiny_phonemes.save_model(tmp_path)
     server = server_of(tmp_path)
     assert set(server.signatures) == {"ids"}
@@ -210,7 +210,10 @@ def test_an_export_of_any_format_may_be_replaced(to, tmp_path):
 def test_an_export_in_another_format_is_named(
     pretrained_dir, tmp_path, monkeypatch, capsys, make, to, said
 ):
-    """If an export replaces an export in another format, it prints which."""
+    """A message names the format of an earlier export that is replaced.
+
+    The message is printed only if the formats differ.
+    """
     none = FORMATS[to]._replace(write=lambda *_: None)
     monkeypatch.setitem(FORMATS, to, none)
     same = Difference(0.0, 0.0, "x")

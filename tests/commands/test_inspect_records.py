@@ -23,7 +23,7 @@ PIECES = (
 
 
 def ids(text):
-    """Return the ids of pieces separated by spaces."""
+    """Return the ids of the space-separated pieces in a text."""
     return [PIECES.index(piece) for piece in text.split()]
 
 
@@ -152,7 +152,8 @@ def test_another_tokenizer(folder, capsys):
 def test_the_vocabulary_of_the_metadata(folder, capsys):
     """Only the vocabulary that `metadata.json` names is accepted.
 
-    This applies to a vocabulary of the flags, and to one beside the records.
+    The rule applies to a vocabulary from the flags and to a vocabulary beside
+    the records.
     """
     tokenizer = load_tokenizer(str(folder))
     path, about = folder / "a.tfrecord", (len(PIECES), tokenizer.fingerprint())

@@ -151,7 +151,7 @@ def test_the_head_that_matters_most_stays(finished, opinions, tmp_path):
 def test_so_many_examples_say_what_heads_are_worth(
     finished, opinions, tmp_path, monkeypatch, capsys
 ):
-    """`HEAD_EXAMPLES` is the number of training examples that rank heads."""
+    """`HEAD_EXAMPLES` is the number of training examples used to rank heads."""
     asked = []
 
     def importances(network, task, batches):
@@ -218,7 +218,7 @@ def test_heads_need_a_task_and_its_training_data(
 
 
 def test_symbols_are_kept(tmp_path):
-    """A shrunk phoneme model keeps its symbols, words and heads."""
+    """A shrunken phoneme model keeps its symbols, words and heads."""
     source, out = str(tmp_path / "in"), str(tmp_path / "out")
     table = tiny_phonemes.save_model(source)
     shrink_model(ShrinkConfig(source, out, num_layers=1), DataConfig())

@@ -51,8 +51,7 @@ def test_lengths_are_those_of_the_records_or_of_the_model(tmp_path):
 def test_of_several_folders_the_last_is_compiled(config_file, tmp_path):
     """Only the last of several folders is compiled.
 
-    The batch size changes so that the number of tokens per batch is that of the
-    first folder.
+    The batch size is adjusted to keep the first folder's tokens per batch.
     """
     for name, tokens in (("short", 4), ("long", 16)):
         (tmp_path / name).mkdir()
@@ -70,8 +69,8 @@ def test_of_several_folders_the_last_is_compiled(config_file, tmp_path):
 def test_a_plan_is_what_the_flags_say(config_file):
     """The lines of a plan state the slice, batch size, precision and loop.
 
-    The batch size is divided into replicas and micro-batches; the loop is that
-    of the encoder.
+    The batch size is divided into replicas and micro-batches; the loop is the
+    encoder's.
     """
     run = PretrainingConfig(albert_config_file=config_file)
     training = TrainingConfig(

@@ -156,7 +156,7 @@ def test_bad_line_after_good_ones(corpus, tmp_path):
     With `skip`, the other lines are used.
     """
     path = tmp_path / "input.txt"
-    # Text is read in blocks of 1 MB; this is longer.
+    # Text is read in blocks of 1 MiB; this text is longer.
     good = Path(corpus, "a.txt").read_bytes() * 400
     path.write_bytes(good + b"bad \xff\n")
     lines = 400 * 192
