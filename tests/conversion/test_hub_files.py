@@ -1,4 +1,4 @@
-"""Files of Hugging Face tokenizers are read; wrong values are errors."""
+"""Files of Hugging Face tokenizers are read; wrong values raise errors."""
 
 import json
 import sys

@@ -99,7 +99,7 @@ def test_ids_of_word_pieces(there, pretrained, tmp_path):
 def test_vocabulary_that_transformers_saves(there, folder, tmp_path):
     """The `tokenizer.json` that transformers saves suffices to produce our ids.
 
-    The tokenizer that is read from this file does not split numbers, and it
+    The tokenizer that is read from this file does not split numbers and
     replaces quotation marks with `"`.
     """
     again = str(tmp_path / "again")

@@ -170,7 +170,7 @@ def test_an_added_piece_takes_the_place_of_another(tmp_path):
 
 
 def test_an_added_piece_of_the_vocabulary_is_named(tmp_path):
-    """With `strict`, conflicting pieces and other word markers are errors.
+    """With `strict`, conflicting pieces and other word markers raise errors.
 
     An added piece must not have the id of an ordinary piece, and the marker of
     word boundaries must be ▁.

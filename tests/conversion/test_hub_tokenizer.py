@@ -118,7 +118,7 @@ def test_another_packing_is_named(change, tmp_path):
 
 @pytest.mark.parametrize("make", ["english", "chinese"])
 def test_the_left_side_is_named(make, tmp_path):
-    """With `strict`, truncation or padding at the beginning is an error."""
+    """With `strict`, truncation or padding at the beginning raises an error."""
     content = tokenizer_json(getattr(vocabularies, make)())
     for name, word in {
         "padding_side": "padded",

@@ -78,7 +78,10 @@ def test_other_types_of_numbers_are_named(golden, tmp_path):
 
 @pytest.mark.parametrize("dtype", ["float64", "int8", "uint8", "bool"])
 def test_numbers_that_float32_would_change_are_refused(golden, tmp_path, dtype):
-    """The error for a tensor of any other type than short floats names it."""
+    """A tensor that is not a 16- or 32-bit float raises an error.
+
+    The error names the tensor.
+    """
     folder, tensors = huggingface(tmp_path, golden)
     name = "albert.pooler.bias"
     rewrite(folder, tensors | {name: tensors[name].astype(dtype)})
@@ -146,7 +149,7 @@ def test_others_can_read_the_weights(golden, tmp_path):
 
 @pytest.mark.parametrize("step", [2049, 100_001])
 def test_half_precision_leaves_the_step_alone(pretrained_dir, tmp_path, step):
-    """The report states the exact step, even if float16 cannot."""
+    """The report states the exact step, even if float16 cannot represent it."""
     model = albert_tf.load(pretrained_dir)
     model.save(tmp_path / "model")
     counter = {"optimizer/iterations": tf.Variable(step, dtype=tf.int64)}
@@ -160,8 +163,8 @@ def test_half_precision_leaves_the_step_alone(pretrained_dir, tmp_path, step):
 def test_half_precision_needs_a_format_and_small_weights(golden, tmp_path):
     """`half_precision` raises an error for other formats and for large weights.
 
-    Only the formats of Hugging Face and Sentence Transformers support it. If
-    weights are too large, nothing is written.
+    Only the formats of Hugging Face and Sentence Transformers support
+    `half_precision`. If weights are too large, nothing is written.
     """
     folder, tensors = huggingface(tmp_path, golden)
     name = next(iter(tensors))
@@ -243,7 +246,7 @@ def test_erf_gelu_is_kept_and_said(golden, tmp_path):
 
 @pytest.mark.interchange
 def test_pickles_are_tensors_or_nothing(golden, tmp_path):
-    """A pickle of tensors is converted; a pickle of code is rejected."""
+    """Pickled tensors are converted; a pickle with code is rejected."""
     torch = pytest.importorskip("torch")
     folder, tensors = huggingface(tmp_path, golden)
     (folder / "model.safetensors").unlink()

@@ -240,8 +240,8 @@ def stand_in(monkeypatch):
 def test_files_of_arrays_keep_everything(width, tmp_path):
     """For any embedding width, a round trip keeps all parts of a model.
 
-    These are the weights, the symbols, the words and the step. The converter
-    reads only the file of the last step.
+    The parts are the weights, the symbols, the words and the step. The
+    converter reads only the file of the last step.
     """
     config = dataclasses.replace(CONFIG, embedding_size=width)
     weights = randomized(AlbertForPhonemes(config, len(TABLE.words)))
@@ -353,7 +353,7 @@ def batch(padded: bool, around: bool) -> tuple[np.ndarray, np.ndarray]:
 def test_outputs_are_equal(target, padded, around, trained, hub, speech, there):
     """transformers and StyleTTS 2's loader compute our model's states.
 
-    This is also true of rows with padding.
+    States at padding are not compared.
     """
     ids, mask = batch(padded, around)
     model = trained[0]

@@ -82,7 +82,7 @@ def test_tasks_that_fit_no_head(shapes, name, message):
 
 
 def test_a_checkpoint_without_a_head_has_no_task():
-    """Without a head and a task's name, no task and no tensors are returned."""
+    """Without a head or a task's name, no task and no tensors are returned."""
     assert head_of({"x": (1,)}) == (None, {})
 
 

@@ -119,7 +119,10 @@ def test_characters_that_are_split_off():
 
 
 def split_by(*rules) -> tuple[SentencePieceReader, list[dict]]:
-    """Return a reader that applied pre-tokenizers, and its rules for texts."""
+    """Return a reader that has applied pre-tokenizers, and the rules for texts.
+
+    The rules are those that `_split_pieces` returns.
+    """
     content = of_transformers(vocabularies.english())
     content["model"]["vocab"] += [[piece, -5.0] for piece in MORE]
     content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [*rules]}
@@ -128,7 +131,7 @@ def split_by(*rules) -> tuple[SentencePieceReader, list[dict]]:
 
 
 def unused(reader: SentencePieceReader, names) -> set[str]:
-    """Return those of `names` that are the names of unused pieces."""
+    """Return the elements of `names` that are names of unused pieces."""
     kinds = {piece.piece: piece.type for piece in reader.proto.pieces}
     assert {kinds[name] for name in names} <= {NORMAL, UNUSED}
     return {name for name in names if kinds[name] == UNUSED}

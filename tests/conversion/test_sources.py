@@ -50,9 +50,9 @@ def test_embedding_size_is_taken_from_the_weights(golden, tmp_path):
 
 
 def test_a_row_describes_a_layout(golden, tmp_path, monkeypatch):
-    """A TF1 layout's names, slots and step are those of its row.
+    """A TF1 layout's names, slots and step are those of its row in `_TABLE`.
 
-    This also applies if only the encoder is read.
+    The same holds if only the encoder is read.
     """
     rows = variable_names._TABLE
     rows = [(*row, row[2].replace("bert", "x")) for row in rows]
@@ -183,7 +183,7 @@ def described(shapes, *warnings, **parts) -> list[str]:
 def test_a_report_counts_variables():
     """A report states the numbers of weights and slots, and the step.
 
-    It also names missing parts.
+    The report also names missing parts.
     """
     weights = variable_shapes(goldens.CONFIG)
     size = sum(math.prod(shape) for shape in weights.values())

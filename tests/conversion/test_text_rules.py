@@ -118,7 +118,7 @@ def test_flags_of_bert_may_be_texts(name):
 def test_bert_cleans_as_the_library_does():
     """Tab, LF and CR become spaces; other control codes are dropped.
 
-    So are format and private-use characters, and U+FFFD.
+    Format characters, private-use characters and U+FFFD are also dropped.
     """
     function = MAKERS["BertNormalizer"](BERT)
     dropped = "\x0b\x0c\x1c\x85\u200b\ue000\ufffd"
@@ -227,7 +227,7 @@ def test_rules_of_other_kinds():
     ],
 )
 def test_rules_that_only_change_spaces(kind, content, patterns, wanted):
-    """Spaces may be collapsed or stripped; no other character may change."""
+    """`only_spaces` is true of rules that merely collapse or strip spaces."""
     for pattern in patterns:
         assert only_spaces({kind: pattern}, content) is wanted, pattern
 
@@ -244,7 +244,8 @@ def test_rules_that_only_change_spaces(kind, content, patterns, wanted):
 def test_rules_that_change_single_characters(pattern, content, wanted):
     """Rules for character classes change each character independently.
 
-    So do rules that replace a run of such characters with nothing or a space.
+    The same holds for rules that replace a run of such characters with nothing
+    or a space.
     """
     assert is_of_each(re.compile(pattern), content) is wanted
 

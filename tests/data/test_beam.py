@@ -43,7 +43,7 @@ def files_in(folder):
 def test_beam_writes_the_same_bytes(corpus, changes, number):
     """A Beam pipeline writes the same files as a single process.
 
-    This includes a build that divides a document to hold out part of it.
+    One of the builds divides a document to hold out part of the document.
     """
     pytest.importorskip("apache_beam")
     here = run(corpus, "here", **changes)
@@ -134,8 +134,8 @@ def test_beam_goes_on(corpus, monkeypatch):
 def test_workers_may_finish_in_any_order(corpus, monkeypatch, layout):
     """Files are the same if a pipeline's elements arrive in reverse order.
 
-    With one document per file, this includes a divided document. The launcher
-    does not check the text.
+    With one document per file, one document is divided. The launcher does not
+    check the text.
     """
     tiny_beam.install(monkeypatch)
     here = run(corpus, "here", input_format=layout)

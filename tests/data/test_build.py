@@ -206,8 +206,8 @@ RELEASED = {"compat": "google", "do_permutation": True}
 def test_processes_change_nothing(corpus, tmp_path, monkeypatch, changes):
     """Two processes write the bytes that a single process writes.
 
-    This includes builds that divide a document, or that pair segments with
-    segments of other documents.
+    Some builds divide a document, or pair segments with segments of other
+    documents.
     """
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     for number in (1, 2):
@@ -282,7 +282,7 @@ def test_other_settings_are_refused(corpus, whole, changes):
 def test_shares_of_masks_are_kept_beside_the_records(corpus, tmp_path):
     """`metadata.json` and the statistics record `mask_same_random`.
 
-    This is also true of dynamic records. `--compat=google` allows only the
+    The same holds for dynamic records. `--compat=google` allows only the
     released shares.
     """
     shares = ("0.5", "0.2", "0.3")
@@ -316,7 +316,7 @@ def test_other_text_and_records_are_refused(corpus, whole, tmp_path):
 def test_a_refused_build_leaves_no_tokenizer(corpus, tmp_path):
     """After an `InputError`, the folder is free for another tokenizer.
 
-    A tokenizer that was there before stays.
+    A tokenizer that was in the folder before is kept.
     """
     how = settings(corpus, tmp_path, min_document_tokens=10_000)
     with pytest.raises(InputError, match="in documents of at least"):

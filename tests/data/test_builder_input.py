@@ -335,7 +335,7 @@ def test_a_glob_that_matches_the_output(corpus, tmp_path, output, scratch):
 
 
 def test_text_beside_a_sentencepiece_model(corpus, tmp_path):
-    """A repeated build omits all its files, including compiled rules."""
+    """A repeated build does not read its own files, such as compiled rules."""
     shutil.copy(corpus / "a.txt", tmp_path)
     english().save(str(tmp_path))
     config = TokenizerConfig(spm_model_file=f"{tmp_path}/spiece.model")

@@ -143,7 +143,7 @@ def test_a_table_for_two_builds_at_once(corpus, table, tmp_path, monkeypatch):
 def test_rows_without_a_text(corpus, tmp_path):
     """The error for a row without text names the row and the file or argument.
 
-    A wrong column and an empty table are errors, too. In the output folder,
+    A wrong column or an empty table also raises an error. In the output folder,
     only the tokenizer's files may remain.
     """
     from pyarrow.parquet import write_table

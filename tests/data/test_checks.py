@@ -37,7 +37,7 @@ def rewrite(change):
 
 
 def with_float_mask(record):
-    """Return a list with the record, changed to have a float `input_mask`."""
+    """Return a list with the record, its `input_mask` converted to floats."""
     changed = tf.train.Example.FromString(record)
     feature = changed.features.feature["input_mask"]
     feature.float_list.value.extend(feature.int64_list.value)

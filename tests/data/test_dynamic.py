@@ -243,7 +243,7 @@ def test_batch_size_changes_no_mask(kinds):
 def test_no_two_readers_share_a_mask(kinds, monkeypatch):
     """Readers share neither positions, which determine masks, nor records.
 
-    Each record is read with a name for errors: its file and its number.
+    Each record comes with a name for error messages: its file and its number.
     """
 
     def positions_read(data_dir, metadata, seed):

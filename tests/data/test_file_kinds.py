@@ -292,8 +292,8 @@ def test_fields_of_the_first_objects():
 def test_kinds_of_json(head, kind):
     """A file is JSON lines if at least half of its first lines are objects.
 
-    So is a file whose only line begins an object. Other JSON is an array, or an
-    object over several lines.
+    A file whose only line begins an object is also JSON lines. Other JSON is an
+    array, or an object over several lines.
     """
     assert file_kinds._json_kind(head, True) == kind
 
@@ -318,7 +318,7 @@ def test_some_lines_that_are_not_utf8(tmp_path):
 
 
 def test_text_in_another_encoding(tmp_path):
-    """For another encoding, the error has a command with a placeholder."""
+    """For another encoding, the error gives a command with a placeholder."""
     path = str(write(tmp_path / "x", "سيارة\n".encode("cp1256")))
     with pytest.raises(InputError, match="The data file.*iconv -f ENCODING"):
         file_kinds.read_text(path, "The data file")
@@ -328,7 +328,8 @@ def test_text_in_another_encoding(tmp_path):
 def test_missing_library_for_zstd(tmp_path, monkeypatch):
     """Without zstandard, the error states two ways to read the file.
 
-    They are the extra that installs the library, and the command `zstd -d`.
+    One is the extra that installs the library, and the other is the command
+    `zstd -d`.
     """
     monkeypatch.setitem(sys.modules, "zstandard", None)
     path = write(tmp_path / "x", b"\x28\xb5\x2f\xfd" + b"\0" * 20)
@@ -451,7 +452,7 @@ def test_a_folder_and_a_file_in_it(tmp_path, capsys):
 
 
 def test_a_broken_connection_is_no_damaged_file(tmp_path, monkeypatch):
-    """`skip` omits damaged files, but a broken connection is an error."""
+    """`skip` omits damaged files, but a broken connection raises an error."""
     packed = write(tmp_path / "x.gz", gzip.compress(TEXT.encode()))
 
     def broken(self, size):

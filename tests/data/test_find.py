@@ -83,7 +83,7 @@ def test_globs_of_released_records(folder, monkeypatch):
 
 
 def test_files_of_several_lengths(folder):
-    """An error before training names a file with lengths unlike the others'.
+    """If a file's lengths differ from those of other files, an error names it.
 
     A file without records has no length.
     """

@@ -204,7 +204,8 @@ def test_buckets_are_the_first_bits():
 def test_borders_between_documents(tokens, fraction, border):
     """A document is divided if the requested share makes this necessary.
 
-    This is the case if whole documents miss the share by more than a third.
+    Division is necessary if whole documents miss the share by more than a
+    third.
     """
     assert held_out._border(np.array(tokens), fraction) == border
 
@@ -312,7 +313,7 @@ def test_parts_are_divided_in_the_order_of_their_keys():
         (True, (2, False)),
         (False, (5, True)),
     ]
-    # The gaps leave 900 tokens of each part; two have the key 2.
+    # The gaps leave 900 tokens of each part; two parts have the key 2.
     found = divide(1801, *shards)
     assert found.border == Border(7, 4, 1)
     assert found.shards == {EVAL: [0, 1, 2], TRAIN: [0, 1, 2, 3]}

@@ -128,9 +128,9 @@ def test_illegal_tokens_and_lengths():
 
 
 def test_predictions_need_tokens_and_legal_weights():
-    """Predictions of padding, and weights that are illegal, are errors.
+    """Predictions of padding, and illegal weights, raise errors.
 
-    A legal weight is neither negative nor infinite nor NaN.
+    A legal weight is finite and not negative.
     """
     for changes in (
         {"masked_lm_positions": [5, 0]},
@@ -157,7 +157,7 @@ def test_predictions_need_tokens_and_legal_weights():
     ],
 )
 def test_illegal_types(form, name, values):
-    """Values of a wrong type are errors in all readers."""
+    """All readers reject values of a wrong type."""
     wrong = FORMS[form][0] | {name: values}
     for error in errors_of(form, wrong, metadata_of(form)):
         assert name in error

@@ -112,7 +112,8 @@ def test_cut_sentences_and_long_ones_leak():
     cut = measure(examples(np.random.default_rng(2), cut=0.3))
     assert cut["balanced_accuracy"] == pytest.approx(0.65, abs=0.04)
     long = measure(examples(np.random.default_rng(3), long=5))
-    # The longer of sizes up to 20 apart: 1 - 15 * 14 / 2 / 400, ties halved.
+    # Of 400 pairs of sizes, 105 have a longer second sentence, and 15 are ties:
+    # 1 - (105 + 15 / 2) / 400 is 0.72.
     assert long["balanced_accuracy"] == pytest.approx(0.72, abs=0.04)
     for found in (cut, long):
         assert found["balanced_interval"][0] > LEAK
@@ -136,7 +137,7 @@ def test_labels_of_one_kind():
 
 
 def test_nothing_to_probe():
-    """Without records, the report has no accuracy, and no error is raised."""
+    """Without records, no accuracy is reported and no error is raised."""
     assert leak_probe.probe([], V)["balanced_accuracy"] is None
     assert measure([])["records"] == 0
 

@@ -102,7 +102,7 @@ def test_languages_are_told(name, form, tmp_path):
 
 
 def test_advice_suits_a_user_of_auto_and_unspaced_scripts():
-    """Warnings are also correct if `auto` was passed, and for Japanese."""
+    """Warnings also suit users who passed `auto`, and texts without spaces."""
     marks, letters = letter_warnings(0.1, 0.137)
     assert marks.endswith("auto removes marks if the vocabulary contains none")
     assert "13.7% of the letters are outside a to z and join into" in letters

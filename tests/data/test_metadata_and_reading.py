@@ -43,7 +43,7 @@ def test_every_epoch_holds_every_record_once(data_dir):
 
 
 def test_blocks_are_shuffled_each_in_its_own_way(data_dir):
-    """The records within each block are shuffled, differently in each."""
+    """The records within each block are shuffled, differently in each block."""
     stream = np.array(numbers(data_dir, 80)).reshape(5, 16)
     orders = [tuple(np.argsort(b)) for b in stream if np.ptp(b) == 15]
     assert 2 <= len(orders) == len(set(orders))
@@ -52,8 +52,8 @@ def test_blocks_are_shuffled_each_in_its_own_way(data_dir):
 def test_batches_have_static_shapes(data_dir):
     """The shapes of batches are static, as TPU compilation requires.
 
-    This includes the batch size. A strategy with several hosts creates the data
-    set inside a graph.
+    The batch size is static, too. A strategy with several hosts creates the
+    data set inside a graph.
     """
     metadata = read_metadata(data_dir)
     specs = []
@@ -176,7 +176,7 @@ def test_eval_counts_every_example_once(data_dir, batch_size):
 
 
 def test_metadata_errors(data_dir, tmp_path):
-    """A `metadata.json` of another version, or a damaged one, is an error."""
+    """A `metadata.json` that is damaged, or of another version, is rejected."""
     path = tmp_path / "metadata.json"
     for text, message in (
         ('{"version": 0}', "must have version 1"),
@@ -237,7 +237,7 @@ def test_a_file_that_is_listed_twice(tmp_path, split):
 def test_split_without_records(data_dir):
     """Reading an empty split raises an error instead of looping forever.
 
-    So does reading with more hosts than records.
+    Reading with more hosts than records also raises an error.
     """
     metadata = read_metadata(data_dir)
     splits = {"train": (), "eval": ()}
@@ -287,8 +287,8 @@ def test_a_fingerprint_tells_records_from_others(tmp_path):
 def test_files_read_at_once_fit_the_memory(sizes, number):
     """At most 16 files are read at once.
 
-    These files, and twice as many that are read ahead, have at most 256 MiB. A
-    larger file is read alone.
+    Together with twice as many files that are read ahead, they have at most 256
+    MiB. A larger file is read alone.
     """
     entries = [metadata.RecordFile("x", 1, size) for size in sizes]
     assert input_pipeline._files_at_once(entries) == number

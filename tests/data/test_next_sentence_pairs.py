@@ -102,7 +102,8 @@ def test_pairs_are_used_once_and_in_random_order():
 def test_partners_are_of_the_kind_and_of_another_document(most):
     """Partners are of the same kind, but from different documents.
 
-    This is possible because no document has more than half of a kind's items.
+    Such partners exist because no document has more than half of a kind's
+    items.
     """
     rng = np.random.default_rng(most)
     kinds = np.repeat(np.arange(40), 10)

@@ -91,8 +91,7 @@ def test_records_are_shown_as_words(built):
 def test_documents_are_packed_and_not_mixed(built):
     """Each example contains words of one document.
 
-    There are fewer than 1.4 times as many examples as the smallest possible
-    number.
+    The number of examples is below 1.4 times the smallest possible number.
     """
     folder, *_ = built
     table = read_table(str(folder))
@@ -197,7 +196,7 @@ def test_a_missing_table_is_made_again(built, tmp_path, name):
 
 
 def test_rows_beside_the_records(tmp_path):
-    """A repeated build omits its own files, including the symbol table."""
+    """A repeated build does not read its own files, such as symbol tables."""
     write_rows(tmp_path / "rows.jsonl", ROWS)
     first, _ = build(tmp_path, f"{tmp_path}/*")
     assert build(tmp_path, f"{tmp_path}/*")[0] == first
@@ -220,8 +219,8 @@ def test_other_symbols_in_a_folder_need_another_folder(built, tmp_path):
 def test_unknown_symbols_are_counted_and_named(tmp_path):
     """Unknown symbols, and words of only such symbols, are omitted.
 
-    The statistics count each unknown symbol, and a warning states the share of
-    all of them.
+    The statistics count each unknown symbol, and a warning states their total
+    share.
     """
     rows = [
         {"words": ["a", "b", "c"], "phonemes": ["ɑ☃M", "☃", f"{'b' * 40}"]}
@@ -483,8 +482,8 @@ def test_settings_of_another_task_are_refused(tmp_path):
 def test_frequencies_are_those_of_the_records(built):
     """Losses and accuracies by frequency follow from the records.
 
-    They are those of a model that knows only the frequencies of symbols and
-    words.
+    These are the values of a model that knows only the frequencies of symbols
+    and words.
     """
     folder, metadata, _ = built
     found = examples(folder)

@@ -126,8 +126,9 @@ def test_marks_are_words_of_their_own(sentence, words):
 def test_similar_languages():
     """A voice is similar if its code or its name contains the language.
 
-    The language is the first part of a code, or a word of a name. How a voice
-    reads Latin letters is not part of the language's name.
+    The language is the first part of a code, or a word of a name. Words such as
+    `latin` that describe how a voice reads Latin letters are not part of the
+    language's name.
     """
     voices = {
         "cmn": "Chinese (Mandarin, latin as English)",
@@ -145,7 +146,10 @@ def test_similar_languages():
 
 
 def test_packages_and_pipes_are_checked_first(monkeypatch):
-    """A setting whose package is missing is an error, as is a pipe as input."""
+    """A setting whose package is missing, or a pipe as input, raises an error.
+
+    The error is raised when the config is created.
+    """
 
     def config(**settings):
         given = {"input_file": "x", "output_dir": "y", "language": "de"}
@@ -242,7 +246,8 @@ def test_documents_do_not_depend_on_blocks(convert, small_blocks, monkeypatch):
     cut = rows_in(folder := convert(LONG))
     names = sorted(path.name for path in folder.glob("phonemes-*.jsonl"))
     assert names[0] == "phonemes-00000.jsonl" and len(names) > 5
-    # The number of the block in which the document begins, and its place.
+    # A number consists of the block in which the document begins, and of the
+    # document's position in this block.
     numbers = [divmod(row["document"], 1 << 20) for row in cut]
     blocks, places = zip(*numbers, strict=True)
     assert max(blocks) < len(names) and {*places} <= {0, 1}

@@ -62,7 +62,7 @@ def test_mutual_information_is_the_smoothed_one(tokens):
 
 
 def test_vectors_are_the_singular_ones_times_root_values(tokens):
-    """Vectors equal those of a dense decomposition; rare pieces have zeros."""
+    """Vectors equal those of a dense decomposition; rare pieces get zeros."""
     often, rare = [2, 3, 16, 2, 3] * 3, [2, 3, 17, 2, 3] * 2 + [2, 3, 17, 2]
     rest = [15, 2, 15, GAP, *often, GAP, *rare, GAP]
     tokens = np.concatenate([tokens, rest])

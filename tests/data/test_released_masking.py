@@ -52,7 +52,7 @@ def runs(covered):
 
 
 def counted(values, classes):
-    """Return how often each value occurs; the last class has no upper end."""
+    """Return how often each value occurs; the last class has no upper limit."""
     return np.bincount(np.minimum(values, classes), minlength=classes + 1)
 
 

@@ -154,7 +154,7 @@ def test_what_is_no_table(value, said):
 
 
 def test_positions_in_a_table():
-    """A row's position contains the argument's name, or both lists' names."""
+    """A row's position names the argument, or both if two are passed."""
     table = InMemoryTable([{"a": 1}], "data")
     assert table.places(3) == ("data (list), row 3",)
     table = InMemoryTable((["a"], [1]), "x", "y")

@@ -145,7 +145,7 @@ def test_articles_of_wikiextractor(tmp_path, monkeypatch, block_bytes, end):
 
 @pytest.mark.parametrize("layout", ["files", "wikiextractor"])
 def test_layouts_that_tables_cannot_have(tmp_path, layout):
-    """A format of text files is an error if all inputs are tables."""
+    """A format for text files raises an error if all inputs are tables."""
     path = write(tmp_path / "x.csv", "text,n\na b,1\n")
     text = write(tmp_path / "x.txt", "a b\n")
     reading = ReadingConfig(input_format=layout)
@@ -237,7 +237,7 @@ def test_lines_that_are_not_utf8_are_counted():
 
 @pytest.mark.parametrize("name, head", [("x.txt", ""), ("x.csv", "text\n")])
 def test_half_of_the_lines_may_be_bad(tmp_path, name, head):
-    """Text is an error only if more than half of its lines are not UTF-8."""
+    """Text is rejected only if more than half of its lines are not UTF-8."""
     path = write(tmp_path / name, head.encode() + b"\xff\ngood\n")
     found, _, counts = read(path, on_bad_text="skip")
     assert found == [["good"]] and counts["bad_lines"] == 1
@@ -276,7 +276,7 @@ def test_rows_that_are_too_long(tmp_path, monkeypatch, layout, more):
 def test_layouts(kind, choice, layout):
     """Tables are read as JSON lines unless their rows are lines.
 
-    For a file of JSON lines, the layout `files` is an error.
+    For a file of JSON lines, the layout `files` raises an error.
     """
     source = Source(None, kind, b"<doc> is not an article")
     assert text_formats.layout_of(source, choice, "x") == layout
@@ -401,7 +401,10 @@ def test_half_of_a_pair_is_replaced(tmp_path):
 
 @pytest.mark.parametrize("layout", FORMATS)
 def test_an_overlong_line_is_named(layout, tmp_path, monkeypatch):
-    """If a format needs whole lines, errors name it and the overlong line."""
+    """If a format needs whole lines, an overlong line raises an error.
+
+    The error names the format and the line.
+    """
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 16)
     short = dataclasses.replace(FORMATS[layout], longest_line=20)
     monkeypatch.setitem(text_formats.FORMATS, layout, short)

@@ -30,7 +30,7 @@ def library(package: str, size: int, first: int) -> list[Document]:
 
 @pytest.fixture
 def four_libraries(monkeypatch) -> list[Document]:
-    """Return 320 documents per package, for a task of a fifth of the size."""
+    """Return 320 documents per package; the task is a fifth as large."""
     room = {split: size // 5 for split, size in corpus.ROOM.items()}
     monkeypatch.setattr(corpus, "ROOM", room)
     monkeypatch.setattr(corpus, "TRAINING_EXAMPLES", 200)
@@ -191,10 +191,10 @@ def test_a_machine_without_docstrings_is_told(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_the_corpus_of_this_machine(tmp_path, monkeypatch):
-    """The installed packages yield over a million words, and a masked task.
+    """The installed packages yield over a million words and a full task.
 
-    Reading is deterministic. Because reading takes minutes, only one package is
-    read twice.
+    No line repeats, and no text of the task names a library. Reading is
+    deterministic; because it takes minutes, only one package is read twice.
     """
     everything = corpus.corpus()
     first, second = ([*corpus.package_documents("absl")] for _ in range(2))

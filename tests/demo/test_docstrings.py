@@ -109,7 +109,7 @@ def test_a_document_is_a_module_or_a_class():
 
 
 def test_what_is_not_python_is_passed_over():
-    """Templates, old Python and null bytes yield no documents and no error."""
+    """Templates, Python 2 code and null bytes yield nothing and no error."""
     for source in (b'"""a"""\nprint 1', b'"""a"""\0', b'"""\xff\xfe"""'):
         assert documents("lib/file.py", source) == []
 

@@ -81,7 +81,7 @@ def test_a_failed_step_is_not_marked(script, tmp_path):
 
 
 def test_commands_are_what_a_user_would_type():
-    """Commands are complete, even if a folder's name contains a space."""
+    """Commands have no unfilled placeholders; a folder may contain a space."""
     values = {"pretraining_hours": 0.1, "finetuning_steps": 7}
     words = {
         name: pipeline.arguments(step, dir="a folder", **values)
