@@ -65,7 +65,7 @@ def expected_loss(kind, examples, rows):
     """
     if kind == "multilabel":
         yes = np.array([[c in e.label for c in "xyz"] for e in examples])
-        # Of eight examples, x has two, y four and z all.
+        # Of eight examples, two have class x, four have y, and all have z.
         weights = np.where(yes, [2, 1, 1], [8 / 12, 1, 1])
         target = (1 - SHARE) * yes + SHARE / 2
         rows = np.stack(rows)
@@ -139,7 +139,7 @@ def test_labels_are_weighted(kind, words):
 def test_balanced_classes():
     """Weights are n / (k n_c), as in scikit-learn, and 1 for empty classes.
 
-    The number of labels is n, and n_c of them are of class c; k classes occur.
+    There are n labels, of which n_c are of class c, and k classes occur.
     """
     labels = np.array([2, 0, 2, 2, 0, 2, 2, 2])
     np.testing.assert_allclose(balanced(labels, 4), [8 / 4, 1, 8 / 12, 1])

@@ -142,7 +142,10 @@ def test_other_labels_are_not_counted(words):
     ],
 )
 def test_words_that_spaces_do_not_separate(words, noted):
-    """A note names words that touch in usual text and are not ideographs."""
+    """A note names words in scripts that do not put spaces between words.
+
+    Ideographs, which BERT also treats as separate words, cause no note.
+    """
     found = word_notes([words, words[:1]])
     assert bool(found) == bool(noted)
     assert all(noted in line for line in found)

@@ -23,7 +23,7 @@ from albert_tf.tasks.features import Features
     ],
 )
 def test_lengths_are_few_where_each_is_compiled(bucketing, jit_compile, step):
-    """Flags determine the step to which the lengths of batches are rounded up.
+    """Batch lengths are rounded up to multiples of a step that flags determine.
 
     With XLA, the step is larger, or 0, which means that all lengths are equal.
     """

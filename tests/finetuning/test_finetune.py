@@ -128,7 +128,7 @@ def test_a_refused_run_leaves_the_folder_as_it_was(copy, pretrained, opinions):
 def test_a_users_files_are_not_overwritten(
     pretrained, finished, opinions, tmp_path, trains, name
 ):
-    """A folder with a user's file that the run would write is an error.
+    """A run that would overwrite a user's file raises an error.
 
     The error names the file, and the folder is unchanged. A prediction does not
     write curves or tasks.
@@ -357,7 +357,7 @@ def test_a_finished_run_is_not_repeated(
 def test_a_finished_run_does_not_claim_other_examples(
     copy, pretrained, opinions, capsys
 ):
-    """After a complete run, other training examples are an error.
+    """After a complete run, other training examples raise an error.
 
     The card and the flags still describe the examples that were used. Other
     examples for evaluation lead to a note.

@@ -127,7 +127,8 @@ def test_a_run_with_windows(pretrained, tmp_path):
 @pytest.mark.parametrize(
     ("name", "metric", "values"),
     [
-        # At 0.01, some seeds do not learn to distinguish the kinds of entities.
+        # At a rate of 0.01, some seeds do not learn to distinguish the kinds of
+        # entities.
         ("token_classification", "f1", {"learning_rate": 0.003}),
         ("squad-1.1", "exact_match", {}),
         # Random choices among three have an accuracy of one third.

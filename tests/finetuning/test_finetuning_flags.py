@@ -88,7 +88,7 @@ def test_first_updates_that_are_long_are_noted(
 
 
 def test_files_that_are_not_read_are_noted(tmp_path, capsys):
-    """A file for a part that does not run prints a note."""
+    """A note is printed for each file whose action was not requested."""
     names = "train_file", "eval_file", "predict_file"
     values = {"task": "classification", "model_dir": str(tmp_path)}
     values |= {"output_dir": "o"} | {name: "rows.tsv" for name in names}
@@ -214,7 +214,10 @@ def test_an_unknown_label_to_evaluate(pretrained, opinions, tmp_path):
 
 @pytest.mark.slow
 def test_the_output_of_another_task(pretrained, opinions, copy, tmp_path):
-    """A run is refused if its output folder has a model with other labels."""
+    """A run is refused if its output folder contains another task's model.
+
+    The tasks have different labels.
+    """
     path = tiny_tasks.write_tsv(
         tmp_path / "t.tsv", ("text", "label"), ("a", "x"), ("b", "y")
     )

@@ -164,7 +164,7 @@ def adversarial():
 
 @pytest.mark.slow
 def test_adversaries_change_the_steps(adversarial, plain):
-    """Adversarial training results in other weights than plain training."""
+    """Adversarial training and plain training reach different weights."""
     assert tiny.largest_difference(adversarial, plain[2]) > 1e-3
 
 
@@ -267,7 +267,7 @@ def test_where_a_run_was_stopped_does_not_count(tmp_path):
     ],
 )
 def test_what_the_end_of_a_run_keeps(run, values, over, kept, monkeypatch):
-    """The last weights are kept unless they were evaluated or are used anyway.
+    """Last weights are kept unless they were evaluated or already selected.
 
     An average that was not evaluated is always kept. Only the chief keeps
     weights. An unfinished run keeps nothing and restores no weights.

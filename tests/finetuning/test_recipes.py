@@ -126,7 +126,7 @@ def test_weights_of_named_classes():
 
 
 def test_waiting_for_a_better_evaluation():
-    """Equal values are no gain, so the first of several best values counts."""
+    """A value equal to the best value does not count as a gain."""
     cases = ([], 0), ([0.5], 0), ([0.5, 0.7, 0.7, 0.6], 2), ([0.1, 0.2], 0)
     for values, expected in cases:
         assert evaluations_without_gain(values) == expected

@@ -51,7 +51,10 @@ def test_batches_have_32_examples_by_default():
 
 
 def test_means_of_integers_are_integers():
-    """Only float64 tensors, which are means of integers, become integers."""
+    """Float64 tensors, which are means of integers, are cast to integers.
+
+    All other values are unchanged.
+    """
     found = whole_numbers(tf.constant([2.0, 3.0], tf.float64))
     assert found.dtype == tf.int32 and found.numpy().tolist() == [2, 3]
     for x in (tf.constant([0.5]), tf.constant([2]), np.array([2.0]), None):
@@ -307,7 +310,7 @@ def test_a_lone_text_has_one_prediction(models, monkeypatch):
 
 
 def test_words_come_with_their_tags(models, monkeypatch):
-    """One text yields a list of (word, tag) pairs; several yield such lists."""
+    """One text yields a list of (word, tag) pairs; several, a list of lists."""
     tagger = models[1]
     monkeypatch.setattr(tagger, "predictions", lambda words, **how: words)
     monkeypatch.setattr(tagger, "values", lambda found: found)

@@ -165,7 +165,7 @@ def test_heads_read_quantized_kernels():
 
 
 def test_an_earlier_file_is_read(low_rank):
-    """Old configs that lack the tokenizer and changes of layers can be read."""
+    """Old configs that lack the tokenizer and the layer changes can be read."""
     config = low_rank.get_config()
     for name in ("tokenizer", "learns", "changes"):
         del config[name]

@@ -109,7 +109,10 @@ def test_an_embedder_sees_no_partner_twice(shallow):
 
 
 def test_a_pair_needs_another_in_its_batch():
-    """Pairs raise an error if each has a batch of its own; triplets do not."""
+    """Pairs raise an error if no batch can hold two of them.
+
+    Triplets do not, because each triplet has a negative.
+    """
     pairs = [("a", "x"), ("b", "y"), ("a", "z")]
     for apart, size in ((pairs, 1), (pairs[::2], 4)):
         with pytest.raises(InputError, match="at least 2 pairs without a comm"):

@@ -19,12 +19,12 @@ ENTROPY = keras.losses.SparseCategoricalCrossentropy()
 
 
 def of(name, *x, **how):
-    """Return a function that calls the method `name` of its argument."""
+    """Return a function that calls a method of its first argument."""
     return lambda model, path: getattr(model, name)(*x, **how)
 
 
 def load(*x, **how):
-    """Return a function that loads a model."""
+    """Return a function that loads a model from its second argument."""
     return lambda model, path: Classifier.load(path, *x, **how)
 
 

@@ -136,7 +136,7 @@ def test_other_names_are_refused(model, method, name, message):
 def test_masks_have_the_shape_of_the_ids(model, form, name, part):
     """Masks and segments whose shape is not that of the ids raise an error.
 
-    This includes a single row, which is not broadcast.
+    Even a single row is not broadcast.
     """
     batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
     x = form(batch[ALIASES.get(name, name)][part])

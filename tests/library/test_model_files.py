@@ -95,7 +95,10 @@ def test_nothing_but_a_model_is_replaced(pretrained_dir, tmp_path, name):
 def test_no_folder_with_files_is_lost(
     pretrained_dir, tmp_path, monkeypatch, path, overwrite
 ):
-    """Odd paths never replace the current folder, or a folder around it."""
+    """A model replaces neither the current folder nor a folder around it.
+
+    Such a folder may be passed as an empty path, `/`, `.`, `..` or `sub/../`.
+    """
     (tmp_path / "sub").mkdir()
     (tmp_path / "thesis.txt").write_text("mine")
     monkeypatch.chdir(tmp_path)

@@ -80,11 +80,11 @@ def test_sources_are_told_from_texts(tmp_path):
 
 
 def test_a_lone_text_is_told_from_a_path(tmp_path, monkeypatch):
-    """A string is a path if it is a table's name, or a path that exists.
+    """A string is a path if it ends like a table or is an existing path.
 
-    A name without a slash or an ending is a text, even if such a file exists. A
-    string of several words is a path only if it exists. If there are other
-    columns, every string is a text.
+    A name without a slash or an extension is a text, even if such a file
+    exists. A string of several words is a path only if it exists. If there are
+    other columns, every string is a text.
     """
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "a film"
@@ -175,7 +175,7 @@ def test_weights_are_a_number_for_each_example(weights):
 
 
 def test_weights_of_classes_are_by_name_where_names_are_numbers():
-    """If class names are numbers, `class_weight` has names, not indices."""
+    """If class names are numbers, the keys of `class_weight` are names."""
     assert user_data.class_numbers({2: 5.0}, TASK) == {0: 1.0, 1: 5.0, 2: 1.0}
     names = dataclasses.replace(TASK, labels=("bad", "good"))
     assert user_data.class_numbers({1: 5.0}, names) == {0: 1.0, 1: 5.0}

@@ -239,7 +239,7 @@ def test_the_end_of_the_data_causes_no_warning(shallow, recwarn):
 
 
 def test_rated_pairs_may_be_a_table(shallow):
-    """A frame or an array of pairs has as many columns as a list of rows."""
+    """A frame, an array or a list of rows with pairs has the same score."""
     pandas = pytest.importorskip("pandas")
     model = Embedder.load(shallow)
     rows = list(zip(TEXTS, TEXTS[::-1], strict=True))

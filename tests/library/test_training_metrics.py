@@ -318,7 +318,7 @@ def test_smoothed_labels_are_of_training_alone(shallow):
 
 
 def test_losses_that_want_one_hot_labels_get_them(classifier):
-    """Losses that need one-hot labels get them, and equal the sparse loss."""
+    """Losses for one-hot labels receive them, and equal the sparse loss."""
     wanted = measured(classifier, None)["loss"]
     for cls in (losses.CategoricalCrossentropy, losses.BinaryCrossentropy):
         loss = cls(from_logits=True)

@@ -90,7 +90,7 @@ def texts(rng, count):
     ids=["projection", "no projection", "two groups"],
 )
 def test_a_head_begins_at_the_same_word_elsewhere(shape):
-    """One head attends to a word's other occurrence or, if none, to [SEP]."""
+    """One head attends to a word's other occurrence, or else to [SEP]."""
     config = dataclasses.replace(WIDE, **({"hidden_size": 256} | shape))
     keras.utils.set_random_seed(2)
     model = AlbertModel(config)

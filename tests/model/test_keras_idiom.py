@@ -163,7 +163,7 @@ def test_initial_weights_do_not_depend_on_dropout():
     keras.utils.set_random_seed(5)
     table = LAYERS["pretraining"]().albert.embeddings.word_embeddings
     np.testing.assert_array_equal(table, kernel.embeddings)
-    # The seed of dropout is NumPy's next number.
+    # The seed of dropout is NumPy's next random number.
     wanted = np.random.RandomState(3).randint(2**31)
     np.random.seed(3)
     assert LAYERS["encoder"]().seed_generator.state.numpy()[0] == wanted

@@ -43,7 +43,7 @@ def test_slices_change_nothing(slices):
 
 
 def test_slices_bound_the_logits():
-    """For 192 x 512 positions, each slice of logits takes at most 64 MB."""
+    """For 192 x 512 positions, each slice of logits takes at most 64 MiB."""
     positions, classes = 192 * 512, 84827
     slices = phonemes.count_slices(positions, classes)
     assert positions % slices == 0
@@ -52,7 +52,7 @@ def test_slices_bound_the_logits():
     most = 1 << 24
     assert phonemes.count_slices(1 << 12, 1 << 12) == 1
     assert phonemes.count_slices(1 << 12, (1 << 12) + 1) == 2
-    # At least five slices are needed, but must divide six positions.
+    # At least five slices are needed, and their number must divide 6.
     assert phonemes.count_slices(6, 4 * most // 6 + 1) == 6
     assert phonemes.count_slices(3, most) == 3
 

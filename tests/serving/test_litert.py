@@ -58,7 +58,7 @@ def test_fills_masks_as_the_python_model(
 ):
     """Each mask gets the same pieces as in Python, for any number of masks.
 
-    A text with masks beyond the maximum length is an error.
+    A text with masks beyond the maximum length raises an error.
     """
     runner = Runner(pretrained)
     assert (runner.batch_size, runner.masks) == (1, 8)
@@ -240,7 +240,7 @@ def test_a_file_and_its_task_belong_together(classifier, pretrained, tmp_path):
 
 
 def fake(**values):
-    """Return a runner with these attributes, but without an interpreter."""
+    """Return a runner with the given attributes, but no interpreter."""
     runner = Runner.__new__(Runner)
     vars(runner).update(values)
     return runner
@@ -399,7 +399,7 @@ def test_a_plain_text_is_a_query():
 
 
 def test_a_model_of_pairs_needs_two_texts():
-    """A missing second text is an error; a text that is empty is not."""
+    """A missing second text raises an error; an empty one does not."""
     fields = KINDS["regression"].fields
     for line in ("a good film", '{"text": "a good film"}'):
         with pytest.raises(InputError, match="`text`, `text_pair`"):
@@ -481,7 +481,7 @@ OF_CHOICE = {"question": "a", "context": "b", "choices": ["c"]}
     ],
 )
 def test_other_fields_are_an_error(kind, line, named):
-    """A field that the model does not have is an error, as in Python."""
+    """A field that the model does not have raises an error, as in Python."""
     fields = KINDS[kind].fields if kind else Task.fields
     if named is None:
         assert {*litert_runner.fields_of(line, fields)} == {*fields}

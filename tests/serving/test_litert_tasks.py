@@ -77,7 +77,7 @@ def questions(pretrained_dir, tmp_path_factory):
 def test_answers_are_those_of_the_savedmodel(questions, head):
     """Texts, offsets, scores and odds equal the SavedModel's.
 
-    This includes a context of several windows. The threshold in `task.json`
+    One of the contexts has several windows. The threshold in `task.json`
     decides whether there is an answer.
     """
     folder, wanted, threshold = questions(head)

@@ -46,7 +46,7 @@ def test_the_parent_of_an_export_suggests_the_export(tmp_path):
 def test_a_model_that_does_not_load_is_refused(
     error, reason, tmp_path, monkeypatch
 ):
-    """If loading fails, the error has the first line of TensorFlow's error.
+    """If loading fails, the error quotes the first line of TensorFlow's error.
 
     A model without a signature for raw text also raises an error.
     """
@@ -66,7 +66,7 @@ def test_a_model_that_does_not_load_is_refused(
 
 
 def test_pieces_that_look_alike_are_told_apart():
-    """Pieces that differ only in a word-boundary mark get different names.
+    """Pieces that differ only in a word-boundary marker get different names.
 
     If there are several masks, a name starts with its mask: `[MASK] 1: `.
     """
@@ -129,7 +129,7 @@ def test_texts_are_marked_where_the_model_says():
 
 
 def test_answers_are_shares_of_one():
-    """Probabilities of answers with equal texts are added; the sum is 1."""
+    """Probabilities of equal answer texts are added, and the total is 1."""
     row = {
         "starts": np.array([2, 7, 2, 0]),
         "ends": np.array([6, 11, 6, 0]),

@@ -259,7 +259,7 @@ def test_unknown_forms_and_events_print_no_trace(address, capfd):
 
 
 def test_a_port_in_use_is_an_error(monkeypatch):
-    """If the port is in use, the error precedes the loading of the model."""
+    """If the port is in use, an error is raised before the model loads."""
     monkeypatch.setattr(playground, "need", lambda *args, **named: None)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

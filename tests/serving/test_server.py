@@ -37,7 +37,7 @@ def test_ids_equal_the_python_model(signatures, pretrained_model, tokenizer):
 
 
 def test_a_server_needs_no_loss(tmp_path, pretrained_dir, monkeypatch):
-    """Serving builds a task's layers without its loss."""
+    """A served model has the layers of a task, but not the task's loss."""
     finetuned(tmp_path / "m", pretrained_dir, "classification", ("a", "b"))
     monkeypatch.setattr(losses, "HEADS", {})
     assert "classify" in server_of(tmp_path / "m").signatures
@@ -177,8 +177,8 @@ def test_shapes_can_be_fixed(pretrained_dir):
 def fixed(pretrained_dir, tmp_path_factory):
     """Return signatures for batches of 2 texts with 10 tokens.
 
-    They are loaded from a SavedModel, because TensorFlow simplifies its graphs
-    more than graphs in memory.
+    The signatures are loaded from a SavedModel, because TensorFlow simplifies
+    its graphs more than graphs in memory.
     """
     settings = {"max_seq_length": 10, "fixed_length": True, "batch_size": 2}
     server = server_of(pretrained_dir, **settings)

@@ -158,7 +158,7 @@ def test_a_changed_warm_up_file_is_kept(echo, write, tmp_path, records):
 
 
 def test_every_request_of_a_changed_file_must_be_answered(write, tmp_path):
-    """A changed file may not contain generated requests that now fail."""
+    """A changed file must not contain generated requests that now fail."""
     (tmp_path / "assets.extra").mkdir()
     records = warm_up_records({"answer": HELLO}) * 2
     tfrecord.write(f"{tmp_path}/{WARM_UP}", records)
@@ -219,8 +219,8 @@ SIXTEEN = batching(16).replace("1000", "500")
 def test_kept_parameters_suit_the_model(content, rows, reason, write, tmp_path):
     """An operator's parameters must allow only the batch size of the model.
 
-    If the model accepts any batch size, so may the parameters. They must be a
-    protocol buffer; fields of newer servers are legal.
+    If the model accepts any batch size, the parameters may allow any. The
+    parameters must be a protocol buffer; fields of newer servers are legal.
     """
     (tmp_path / BATCHING).write_text(content)
     if reason is None:
@@ -243,7 +243,7 @@ def test_a_request_is_answered():
 
 
 def test_requests_of_earlier_exports_are_generated():
-    """Files of earlier versions have the author's mark without a hash."""
+    """Files of earlier versions, marked without a hash, are recognized."""
     log = tensorflow_serving.make_message("PredictionLog")()
     log.log_metadata.model_spec.name = tensorflow_serving.AUTHOR
     records = [log.SerializeToString()]

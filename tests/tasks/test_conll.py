@@ -244,7 +244,7 @@ def test_compressed_columns_and_json_lines(tmp_path):
 
 @pytest.mark.parametrize("first", ["9" * 5000, "1-" + "2" * 5000, "x"])
 def test_long_numbers_are_no_word_numbers(first):
-    """One cell that is not a word number shows that words are not numbered."""
+    """One cell that is no word number shows that words have no numbers."""
     rows = [["1", "the", "O"], ["2", "dog", "O"]]
     lines = [conll.Line(i, "", cells) for i, cells in enumerate(rows)]
     assert conll.have_ids([lines])
@@ -281,7 +281,7 @@ def test_a_tag_is_in_the_last_of_several_columns():
     """By default, the last of several columns has the tag.
 
     A column beyond the end of a line means no tag. If a tag is required, a line
-    with only one column is an error.
+    with only one column raises an error.
     """
     assert conll.tag_of(["a", "B", "C"], "", True, "") == "C"
     for number, tag in (("2", "B"), ("3", None)):

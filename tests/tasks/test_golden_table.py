@@ -71,7 +71,7 @@ def labels_of(row: dict[str, str]) -> tuple[str, ...]:
 
 
 def text_of(value) -> str:
-    """Return the value of a field as the table writes it."""
+    """Return a field's value in the notation of the table."""
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 

@@ -222,7 +222,11 @@ def test_words_that_lack_a_tag(tmp_path):
     ],
 )
 def test_a_number_is_a_class_unless_classes_are_numbers(labels, label, wanted):
-    """If class names begin with numbers, a number is a name, not an index."""
+    """A number is an index only if no class name begins with a number.
+
+    If all class names are numbers, the number is a name. If other class names
+    begin with numbers, the number is an error.
+    """
     text = label_text(label, "")
     if wanted in labels:
         assert class_named(text, labels, "f:1") == wanted
@@ -285,7 +289,7 @@ def test_files_have_names_or_numbers_of_classes(tmp_path, ending):
 def test_numbers_of_a_set_of_classes(names, rows, wanted):
     """All rows together determine whether numbers are flags, indices or names.
 
-    An ambiguity is an error.
+    An ambiguity raises an error.
     """
     sets = [ClassSet(row, f"f:{i}") for i, row in enumerate(rows)]
     if wanted is not None:

@@ -33,7 +33,7 @@ ROWS = [
 
 
 def make_scorer(tokenizer, **changes):
-    """Return a scorer whose predictions for a word depend on all others."""
+    """Return a scorer whose predictions for a word depend on the others."""
     config = dataclasses.replace(
         tiny.SHALLOW,
         **{"vocab_size": tokenizer.vocab_size, "initializer_range": 0.3},
@@ -186,7 +186,7 @@ def test_a_scorer_has_the_weights_of_its_model(pretrained):
 
 
 def test_a_row_has_one_piece_or_as_many_as_fit():
-    """A row is [CLS], 1 to 14 pieces and [SEP]; other numbers are errors."""
+    """A row is [CLS], 1 to 14 pieces and [SEP]; other numbers are rejected."""
     tokenizer = mock.Mock(encode=lambda text: [7] * len(text), cls_id=2)
     own = mock.Mock(tokenizer=tokenizer)
     tokenizer.sep_id, own.model.config.max_position_embeddings = 3, 16

@@ -282,7 +282,7 @@ def test_own_files(tmp_path):
 
 
 def test_a_label_names_no_empty_choice(tmp_path):
-    """A label that names an empty choice is an error; other rows are read.
+    """A label must not name an empty choice; other rows are read.
 
     A row of a table has empty choices if other rows have more choices.
     """

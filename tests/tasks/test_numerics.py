@@ -11,7 +11,7 @@ from albert_tf.tasks.numerics import candidates, likeliest, sigmoid, softmax
 def test_rows_beyond_the_pieces_are_never_the_likeliest():
     """Logits beyond the vocabulary get a share of the probability.
 
-    They have no piece, so they are never returned.
+    No piece belongs to these logits, so they are never returned.
     """
     tokenizer = vocabularies.chinese()
     logits = np.full(tokenizer.vocab_size + 2, -np.inf)

@@ -143,7 +143,7 @@ def test_at_least_one_answer_is_returned(words, top):
 
 @pytest.mark.parametrize("queries", ["a", {"text": "a"}, None, 3])
 def test_queries_are_a_list(words, queries):
-    """A query outside a list is an error; an empty list has no answers."""
+    """A query outside a list raises an error; an empty list has no answers."""
     predictor = Predictor(find("sst-2"), words, None)
     with pytest.raises(InputError, match="list of dicts"):
         predictor(queries)

@@ -118,7 +118,10 @@ def test_two_questions_of_one_name(tmp_path):
 
 
 def test_an_answer_in_another_unicode_form(tmp_path):
-    """The error says that the context contains the answer in another form."""
+    """The error says that the context has the answer in another form.
+
+    The forms are Unicode normalization forms.
+    """
     context = "He saw the cafe\u0301."
     for answer, message in (
         ("caf\u00e9", "in its context; it is there in another Unicode form"),
@@ -183,7 +186,7 @@ def test_a_flag_of_another_type_is_an_error(tmp_path, flag):
 
 @pytest.mark.parametrize("value", [None, "", [], {}, float("nan")])
 def test_a_name_is_a_text_or_a_number(tmp_path, value):
-    """An `id` that is empty, or neither a string nor a number, is an error."""
+    """An `id` that is empty, or neither a string nor a number, is rejected."""
     with pytest.raises(InputError, match="unique `id`"):
         read(tmp_path, question(value))
     assert read(tmp_path, question(0))[0].id == "0"

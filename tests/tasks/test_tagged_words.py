@@ -41,7 +41,7 @@ def rows_of(**columns):
 def test_words_of_a_cell(cell, number, words):
     """A text is split at spaces only if the result has one word per tag.
 
-    Otherwise, it is also split around punctuation.
+    Otherwise, the text is also split around punctuation.
     """
     (row,) = rows_of(w=[cell])
     tags = None if number is None else ["O"] * number
@@ -127,7 +127,8 @@ def test_words_are_joined_to_sentences():
 def test_rows_with_a_word_each(cells, names, column, expected):
     """In some tables, each row is one word, not a sentence.
 
-    This is true if each cell has one word or if rows share a sentence name.
+    A row is one word if each cell has one word or if rows share a sentence
+    name.
     """
     rows = rows_of(w=cells, n=names)
     assert have_words(rows, "w", column) == expected

@@ -147,7 +147,7 @@ def test_shorter_inputs_have_lengths_that_fit(kind):
 
 
 def test_lengths_that_are_given_stay():
-    """Default lengths adapt to given lengths; impossible lengths are errors."""
+    """Default lengths adapt to given ones; impossible lengths are rejected."""
 
     def shorter(**given):
         given = TaskConfig(max_seq_length=32, **given)
@@ -231,9 +231,9 @@ def test_task_json_holds_the_whole_task(tmp_path, name):
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_task_json_of_earlier_versions(tmp_path, name):
-    """Files from earlier versions are read and are written back unchanged.
+    """Files from earlier versions are read and written back.
 
-    Only settings that are new are added, with empty values.
+    The only additions are newer settings, which are empty.
     """
     path = tmp_path / "task.json"
     path.write_text(json.dumps(WRITTEN[name]))
@@ -274,7 +274,7 @@ def test_a_damaged_task_json(tmp_path, text):
     ],
 )
 def test_a_field_of_another_type(tmp_path, name, changes):
-    """A value of the wrong type, such as a string for a number, is an error."""
+    """A value of the wrong type, such as a string for a number, is rejected."""
     path = tmp_path / "task.json"
     path.write_text(json.dumps(WRITTEN[name] | changes))
     with pytest.raises(InputError, match="TypeError .* is not of type"):
@@ -301,10 +301,10 @@ def test_a_field_of_another_type(tmp_path, name, changes):
     ],
 )
 def test_a_value_that_a_kind_cannot_have(tmp_path, name, changes, field):
-    """An illegal name in `task.json`, such as an unknown metric, is an error.
+    """An illegal name in `task.json`, such as an unknown metric, is rejected.
 
-    So are labels that a model cannot have, and a submission that would be
-    written outside of the output folder.
+    The same holds for labels that a model cannot have, and for a submission
+    that would be written outside of the output folder.
     """
     with_labels(find(name)).save(str(tmp_path))
     assert load_task(str(tmp_path)).name == find(name).name

@@ -48,7 +48,10 @@ def test_the_characters_of_unicode():
 
 
 def test_a_function_is_applied_to_each_text():
-    """A function is applied to each text, even if it changes the separator."""
+    """A function is applied to each text separately.
+
+    This holds even for a function that changes the separator.
+    """
     between = normalization.BETWEEN
     for function in (
         str.upper,
@@ -86,7 +89,7 @@ def test_marks(text, marks, nonspacing):
 def test_punctuation():
     """Punctuation includes all ASCII symbols.
 
-    Beyond ASCII, it includes only Unicode's categories of punctuation.
+    Beyond ASCII, only characters in Unicode's punctuation categories count.
     """
     found = filter(is_punctuation, map(chr, range(256)))
     assert "".join(found) == "".join(sorted(string.punctuation)) + "¡§«¶·»¿"
@@ -147,9 +150,9 @@ def test_maps_that_are_cut(charsmap):
 
 
 def test_replacements_begin_with_a_letter():
-    """A map with a replacement that begins inside a character is an error.
+    """A map with a replacement that begins inside a character is rejected.
 
-    So is a map with a replacement that begins at or after the end of the map.
+    The same holds for a replacement that begins at or after the end of the map.
     """
     assert {*charsmap_keys(MAP)} == {"ab", "d"}
     units = np.frombuffer(MAP, "<u4", SIZE // 4, 4)

@@ -29,9 +29,10 @@ def test_the_presets_are_those_of_the_projects():
 
 
 def test_a_table_made_from_data_has_every_symbol():
-    """A table made from data has all their symbols, in an order of its own.
+    """A table made from data has all symbols that occur in the data.
 
-    The roles for padding and masks get symbols that the data lack.
+    Their order in the data has no effect. Padding and masks get symbols that
+    the data lack.
     """
     table = symbols.made_of("bM$a ")
     assert table == symbols.made_of("a $Mb")

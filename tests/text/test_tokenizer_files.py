@@ -152,7 +152,7 @@ def test_a_tokenizer_is_not_replaced(tmp_path):
 
 
 def test_an_interrupted_save_is_repeated(tmp_path):
-    """The vocabulary file of an interrupted `save` is no obstacle."""
+    """A repeated `save` completes the files of an interrupted `save`."""
     english().save(str(tmp_path))
     (tmp_path / "tokenizer.json").unlink()
     english().save(str(tmp_path))
