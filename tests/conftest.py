@@ -1,4 +1,4 @@
-"""Load the shared fixtures into the processes that run tests."""
+"""Setup that loads the shared fixtures into the processes that run tests."""
 
 import pytest
 from slow_cases import pytest_collection_modifyitems  # noqa: F401

@@ -1,4 +1,4 @@
-"""Call functions of a module that this process must not import."""
+"""Calls of functions in modules that this process must not import."""
 
 import concurrent.futures
 import contextlib

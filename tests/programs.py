@@ -1,4 +1,4 @@
-"""Run programs in processes that have already imported TensorFlow.
+"""Runs of programs in processes that have already imported TensorFlow.
 
 A server, which is forked right after the import of TensorFlow, forks a process
 for each program. Apart from the import, the process is like a new `python`:
@@ -16,7 +16,7 @@ import traceback
 
 
 def _execute(arguments: list[str]) -> int:
-    """Act like `python` with these arguments; return the exit status."""
+    """Act like `python` with the given arguments; return the exit status."""
     kind, *sys.argv = arguments if arguments[0][0] == "-" else ("", *arguments)
     name = sys.argv[0]
     try:

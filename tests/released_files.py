@@ -1,4 +1,4 @@
-"""Write files in released formats without the code under test."""
+"""Writers of files in released formats, without the code under test."""
 
 import json
 

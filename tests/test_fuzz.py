@@ -91,9 +91,9 @@ def test_a_record_has_its_length(tmp_path):
 
 @pytest.mark.parametrize("size", range(8))
 def test_a_cut_head_may_have_a_correct_checksum(tmp_path, size):
-    """A file that ends within a record's length is damaged.
+    """A file that ends inside the length of a record is reported as damaged.
 
-    This holds even if the last bytes are a correct checksum of those before.
+    A correct checksum of the preceding bytes makes no difference.
     """
     path = tmp_path / "x.tfrecord"
     tfrecord.write(str(path), [b"record"])

@@ -34,7 +34,7 @@ def test_every_name_loads(name):
 def test_type_checkers_see_the_names(tmp_path):
     """The built package has a stub that imports every name from its module.
 
-    It also has the marker file `py.typed`.
+    The package also has the marker file `py.typed`.
     """
     setup = [sys.executable, "setup.py", "-q", "build_py", f"-d{tmp_path}"]
     subprocess.run(setup, check=True, cwd=PAGE.parents[1], capture_output=True)
@@ -68,7 +68,7 @@ def test_a_command_does_not_hide_a_name(monkeypatch):
 def test_the_import_alone_does_nothing():
     """`import albert_tf` changes no environment variable.
 
-    It imports neither TensorFlow nor Keras nor NumPy.
+    The import loads neither TensorFlow nor Keras nor NumPy.
     """
     program = (
         "import os, sys; before = dict(os.environ); import albert_tf;"

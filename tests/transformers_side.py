@@ -96,7 +96,7 @@ def ids(folder: str, texts: list[str]) -> list[list[int]]:
 
 
 def save_tokenizer(folder: str, output: str) -> None:
-    """Rewrite the tokenizer in a folder with transformers."""
+    """Load a folder's tokenizer, and save it to another folder."""
     transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(output)
 
 

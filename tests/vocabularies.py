@@ -41,7 +41,7 @@ WORDPIECES += [*MARKS, *(f"##{mark}" for mark in MARKS)]
 
 
 def trained(**settings) -> bytes:
-    """Return a SentencePiece model that is trained with these settings."""
+    """Return a SentencePiece model that is trained with the given settings."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         **settings,

@@ -52,7 +52,7 @@ class Reader:
 
 
 class Refused(Exception):
-    """A program ended with an error message."""
+    """An exception: a program ended with an error message."""
 
 
 @functools.cache

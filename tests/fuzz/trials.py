@@ -1,4 +1,4 @@
-"""Run trials: damage a file at random, read it, and judge the outcome.
+"""Trials: a file is damaged at random and read, and the outcome is judged.
 
 A sandbox is a forked process that runs trials, with a limit on its memory. A
 crash or a hang is thus the outcome of one trial.

@@ -33,7 +33,7 @@ def random_follower(documents, own, wanted, rng):
 
 
 def pairs_of(documents, own, room, short_seq_prob, next_sentence, rng):
-    """Yield A, B and a label, which is 1 if B does not follow A, for each pair.
+    """For each pair, yield A, B and a label, which is 1 if B does not follow A.
 
     Args:
       documents: all documents.

@@ -1,4 +1,4 @@
-"""List a traced function's operations, regardless of node names.
+"""Lists of a traced function's operations, independent of node names.
 
 Calls are inlined and identities are omitted, so functions that compute the same
 result with the same operations have equal lists.

@@ -1,4 +1,4 @@
-"""Lower functions in the same way as a replica's step."""
+"""Lowering of functions in the same way as a replica's step."""
 
 from albert_tf.tpu.compiler import CompileOnlyStrategy, replica_program
 

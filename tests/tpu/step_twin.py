@@ -1,4 +1,4 @@
-"""On the CPU, run a module that was lowered for a TPU, step by step.
+"""A module that was lowered for a TPU, run step by step on the CPU.
 
 XLA's CPU compiler receives the same bytes as the TPU compiler. The extra
 `step-file` is required.

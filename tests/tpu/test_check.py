@@ -114,7 +114,7 @@ def test_the_search_prints_each_size(capsys):
 def test_the_largest_batch_is_found_on_request(
     config_file, monkeypatch, capsys, find
 ):
-    """The report has the plan, the memory and, on request, the largest size."""
+    """The report states the plan, memory and, on request, the largest size."""
     monkeypatch.setattr(tpu_check, "require_versions", lambda extra: None)
     monkeypatch.setattr(tpu_check, "Step", FakeStep)
     run = PretrainingConfig(albert_config_file=config_file)

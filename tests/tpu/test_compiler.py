@@ -60,7 +60,7 @@ def test_sizes_are_read_from_what_the_compiler_says(message, sizes):
     ],
 )
 def test_missing_and_other_versions_are_refused(monkeypatch, found, received):
-    """The error for missing or wrong versions has a `pip` command.
+    """The error for missing or wrong versions gives a `pip` command.
 
     It also states the versions found.
     """
@@ -78,7 +78,10 @@ def test_missing_and_other_versions_are_refused(monkeypatch, found, received):
 
 
 def test_the_supported_versions_are_taken(monkeypatch):
-    """Any build of libtpu's version is valid; step files need no libtpu."""
+    """Any build of the supported libtpu version is valid.
+
+    Step files need no libtpu.
+    """
     found = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42.1"}
     monkeypatch.setattr(importlib.metadata, "version", found.__getitem__)
     require_versions("tpu-check")
@@ -118,7 +121,7 @@ FULL = "RESOURCE_EXHAUSTED: Used 17.5G of 15.75G hbm"
 
 
 def test_the_memory_is_read_from_an_error():
-    """A replica's memory is read from the error for too large a program.
+    """If a program is too large, a replica's memory is read from the error.
 
     The program is for one replica; any other error is raised.
     """

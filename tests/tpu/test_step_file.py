@@ -46,7 +46,7 @@ def file(tmp_path_factory):
 
 @pytest.mark.slow
 def test_the_file_is_the_step_of_the_trainer(file):
-    """A step of the file has the results of the trainer's step.
+    """A step of the file computes the results of the trainer's step.
 
     All variables and outputs are compared, for equal weights and batches.
     """

@@ -473,7 +473,7 @@ def test_records_must_suit_the_step(tmp_path, records):
 def test_records_are_checked_before_a_run_writes(
     make, tmp_path, sizes, tokens, said
 ):
-    """Records that do not fit the step are an error, and no file is written."""
+    """Records that do not fit the step raise an error before a run writes."""
     arguments = ARGUMENTS | {"masked_lm_ids": sizes}
     with pytest.raises(InputError, match=said):
         run_step(**make(arguments=arguments, tokens=tokens))

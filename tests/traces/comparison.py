@@ -1,4 +1,4 @@
-"""Compare runs with recorded traces.
+"""Comparison of runs with recorded traces.
 
 On the kind of machine that recorded the trace (the same processor, TensorFlow,
 Keras and NumPy), a run must match to the bit. Other machines round sums in a

@@ -243,9 +243,9 @@ EARLIER = {
 
 @pytest.mark.parametrize("rate, chosen", [(0.25, 0.25), ("auto", 0.5)])
 def test_an_earlier_process_chose_and_spent(clock, rate, chosen):
-    """A resumed run has the choices and the clock of its checkpoint.
+    """A resumed run keeps the choices and the clock of its checkpoint.
 
-    A learning rate that the user set stays, unless it is `auto`.
+    A learning rate that the user set is also kept, unless it is `auto`.
     """
     limited = Budget(0.5, {"learning_rate"})
     limited.earlier = EARLIER

@@ -37,7 +37,7 @@ class Machine:
 
 
 class Killed(Exception):
-    """Raised to simulate the death of a process."""
+    """An exception that simulates the death of a process."""
 
 
 class SimulatedRun(Run):

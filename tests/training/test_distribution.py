@@ -55,7 +55,7 @@ def test_many_compiled_functions_are_no_warning(caplog):
 def test_auto_takes_what_is_there(values, chosen):
     """`auto` selects a named TPU, or else CPU replicas, or else one device.
 
-    A strategy that the user names is used.
+    A strategy that the user names takes precedence.
     """
     config = DistributionConfig(**values)
     assert strategy_name(config) == chosen
@@ -80,7 +80,7 @@ def test_auto_takes_what_is_there(values, chosen):
     ids=str,
 )
 def test_devices_that_would_be_ignored_are_refused(values, named):
-    """A setting for devices that the strategy does not use is an error."""
+    """A setting for devices that the strategy does not use raises an error."""
     with pytest.raises(InputError, match=f"^`{named}.*` needs "):
         DistributionConfig(**values)
 
@@ -95,7 +95,7 @@ def test_devices_that_would_be_ignored_are_refused(values, named):
     ids=str,
 )
 def test_workers_that_would_be_ignored_are_refused(values, said, monkeypatch):
-    """Settings that would ignore the workers of TF_CONFIG are errors."""
+    """Settings that would ignore the workers of TF_CONFIG raise errors."""
     task = {"type": "worker", "index": 0}
     config = json.dumps({"cluster": WORKERS, "task": task})
     monkeypatch.setenv("TF_CONFIG", config)
@@ -114,7 +114,7 @@ def list_gpus(monkeypatch, number, **details):
 
 @pytest.mark.parametrize("number, chosen", [(1, "one_device"), (2, "mirrored")])
 def test_auto_takes_several_gpus(monkeypatch, number, chosen):
-    """`auto` mirrors over several GPUs; it uses a single GPU directly."""
+    """`auto` selects `mirrored` for several GPUs, and `one_device` for one."""
     list_gpus(monkeypatch, number)
     assert strategy_name(DistributionConfig()) == chosen
 
@@ -351,7 +351,7 @@ def test_workers_with_other_values_are_named(monkeypatch):
 
 
 def test_the_end_of_an_iteration_waits_for_no_tuning():
-    """On a CPU, datasets are iterated directly and without autotuning."""
+    """On a CPU, data sets are iterated directly and without autotuning."""
     strategy = make_strategy(DistributionConfig())
     assert strategy is tf.distribute.get_strategy()
     found = distribute(strategy, lambda _: tf.data.Dataset.range(3).prefetch(1))

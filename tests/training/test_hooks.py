@@ -252,7 +252,7 @@ class Kill(Hook):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("save_steps", [7, 99])
 def test_evaluations_outlive_a_kill(tmp_path, save_steps):
-    """The history of a killed and resumed run has each evaluation once."""
+    """The history of a killed and resumed run lists each evaluation once."""
     saves = {"save_checkpoints_steps": save_steps, "steps_per_loop": 1}
     with pytest.raises(RuntimeError, match="killed"):
         go(make_run(tmp_path, **saves), Kill(10))

@@ -127,7 +127,7 @@ def test_two_replicas_learn_as_one():
 
 
 def test_defaults_are_the_released_ones():
-    """LAMB and AdamW have the released defaults; only their rates differ.
+    """LAMB and AdamW share the released defaults, except for the learning rate.
 
     `global_clipnorm=None` turns clipping off. Settings of Keras's optimizers
     that these optimizers lack raise an error.

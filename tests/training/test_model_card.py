@@ -50,9 +50,9 @@ def test_a_card_names_tables_in_memory(tmp_path):
 
 
 def test_a_card_of_a_pretrained_model(tmp_path):
-    """The card of a pretrained model has the last held-out metrics.
+    """The card of a pretrained model lists the last held-out metrics.
 
-    The card also states how many documents and sentences the records have.
+    The card also states the numbers of documents and sentences in the records.
     """
     records = tmp_path / "records"
     records.mkdir()

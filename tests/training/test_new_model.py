@@ -48,8 +48,8 @@ def test_the_head_at_repeats_needs_a_tokenizer_room_and_a_head(
 ):
     """One head attends to other occurrences of a word, if possible.
 
-    This requires a tokenizer, wide enough embeddings and at least two heads. No
-    other head has a query bias.
+    Such a head requires a tokenizer, wide enough embeddings and at least two
+    heads. No other head has a query bias.
     """
     model = build(**changes)
     said = start_heads(model, str(tokenizer_dir if known else tmp_path))

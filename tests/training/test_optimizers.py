@@ -134,7 +134,7 @@ def test_trust_ratios_are_those_of_the_update(optimizer, corrected):
     """`Optimizer.trust_ratios` are the factors by which updates are scaled.
 
     Without the factor, the update is that of an excluded variable plus decay.
-    At a rate of 0, the weights stay as they were when the ratios were used.
+    The learning rate is 0, so the update leaves the weights unchanged.
     """
     rng = np.random.default_rng(5)
     config = OptimizerConfig(
@@ -204,7 +204,7 @@ def test_each_replica_may_clip_its_own_share():
 def test_an_average_follows_the_weights():
     """At step t, a new average contains (t - 1) / (t + 9) of the old average.
 
-    This share is at most `decay`; the weights have the rest.
+    This share is at most `decay`; the rest comes from the weights.
     """
     strategy = tf.distribute.get_strategy()
     weights = {"w": tf.Variable([2.0, 4.0])}
@@ -257,7 +257,7 @@ def test_released_schedule_equals_the_recorded_rates():
 def test_three_steps_equal_the_released_ones(rule):
     """After steps 1 and 3, the weights equal those of the released code.
 
-    This covers loss, gradients, clipping, schedule and exclusions.
+    The steps include the schedule, clipping and exclusions from weight decay.
     """
     golden = goldens.load("g1")
     batch = dict(golden.inputs)

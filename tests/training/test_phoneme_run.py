@@ -242,7 +242,7 @@ def test_settings_of_words_are_refused(records, tmp_path, settings):
 )
 @pytest.mark.parametrize("state", ["weights", "transplant"])
 def test_a_foreign_source_must_be_converted(records, tmp_path, files, state):
-    """The error for a source of another project has the command to convert."""
+    """The error for another project's source gives the conversion command."""
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     where = {"init_checkpoint": str(tmp_path), "init_state": state}
@@ -252,7 +252,7 @@ def test_a_foreign_source_must_be_converted(records, tmp_path, files, state):
 
 
 def damaged(records, folder, name, value):
-    """Copy the records with wrong values; return the path of the changed file.
+    """Copy the records with a wrong value; return the path of the changed file.
 
     The value is put at the end of all training records except the first ones,
     which are checked before a run.

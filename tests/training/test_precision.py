@@ -52,7 +52,7 @@ def test_auto_on_a_cpu(monkeypatch, capsys, names, dtype):
 def test_the_slowest_worker_decides(monkeypatch):
     """If another worker is slow, `auto` selects float32.
 
-    The reason is the other worker, not this device.
+    The stated reason is the other worker, not this device.
     """
     monkeypatch.setattr(distribution, "cpu_products", lambda: {"amx_bf16"})
     monkeypatch.setattr(distribution, "any_process", lambda *_: True)

@@ -73,9 +73,9 @@ def unbroken(data_dir, config, tmp_path_factory):
 def test_a_killed_run_ends_with_the_unbroken_runs_bits(
     unbroken, data_dir, config, tmp_path
 ):
-    """A run that is interrupted ends with the bits of an uninterrupted run.
+    """An interrupted run ends with the bits of an uninterrupted run.
 
-    It is interrupted three times: by SIGKILL, SIGTERM and SIGINT.
+    The run is interrupted three times: by SIGKILL, SIGTERM and SIGINT.
     """
     broken = tmp_path / "broken"
     line = command(data_dir, config, broken)

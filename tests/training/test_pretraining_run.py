@@ -108,7 +108,7 @@ def test_a_new_model_begins_with_what_the_records_tell(
 def test_a_warm_start_takes_the_weights_and_not_the_step(
     data_dir, trained, tmp_path
 ):
-    """With `init_checkpoint`, an evaluation has the source's held-out metrics.
+    """With `init_checkpoint`, evaluation yields the source's held-out metrics.
 
     Without training, the new run writes no checkpoint.
     """
@@ -159,7 +159,7 @@ def test_a_run_that_is_refused_changes_nothing(data_dir, trained, tmp_path):
     "name", ["history.jsonl", "curves.png", "ckpt-5.index"]
 )
 def test_a_users_files_are_not_overwritten(data_dir, trained, tmp_path, name):
-    """A folder with a user's file that the run would write is an error."""
+    """A run that would overwrite a user's file raises an error."""
     (tmp_path / "notes.txt").write_text("Mine.")
     (tmp_path / name).write_text("Mine, too.")
     before = contents(tmp_path)
@@ -292,7 +292,7 @@ def test_records_damaged_mid_run_are_named(data_dir, config, tmp_path, damage):
 def test_a_full_disk_is_told_with_the_last_good_checkpoint(
     data_dir, trained, tmp_path
 ):
-    """An error for a full disk names the file and the last good checkpoint."""
+    """The error for a full disk names the file and the last good checkpoint."""
     path, output, _ = trained
     shutil.copytree(output, tmp_path / "model")
 

@@ -148,7 +148,8 @@ def test_masks_change_and_resume(train, reads, tmp_path):
 def test_another_schedule_is_said(train, capsys, tmp_path):
     """If a run resumes with new phases, a note states the old phases.
 
-    Among the facts of a checkpoint, `schedule` is still the optimizer's.
+    In the facts of a checkpoint, `schedule` still denotes the learning-rate
+    schedule.
     """
     train("model", stop_step=1)
     train("model", stop_step=2, depth_schedule="1:0.5,2")

@@ -54,7 +54,7 @@ class FakeRun:
 def test_a_hundred_bad_steps_in_a_row_end_a_run():
     """A run that skips non-finite steps ends after a hundred in a row.
 
-    Such steps are counted after the last window that has a finite step.
+    The count restarts after a window that has a finite step.
     """
     skips = RequireFinite(True)
     skips.after(None, window(70, 70))
@@ -247,7 +247,7 @@ def test_users_hooks_are_between_evaluations_and_checkpoints():
 def test_each_metric_has_its_plot(tmp_path, monkeypatch, number, axes, size):
     """Each metric has a plot, and three plots fit side by side.
 
-    Unused places in a row stay empty. Without matplotlib, nothing is drawn.
+    Unused positions in a row stay empty. Without matplotlib, nothing is drawn.
     """
     figures = []
 

@@ -40,7 +40,7 @@ def one_replica():
 def test_weights_do_not_depend_on_how_the_batch_is_cut(one_replica, kwargs):
     """Weights and slots do not depend on replicas, micro-batches or XLA.
 
-    They differ only by rounding.
+    The only differences are rounding errors.
     """
     found = trained(**kwargs)
     assert tiny.largest_difference(one_replica, found) < 2e-6
@@ -50,7 +50,7 @@ def test_weights_do_not_depend_on_how_the_batch_is_cut(one_replica, kwargs):
 def test_replicas_and_micro_batches_add_up_to_the_batch():
     """In eager mode, weights do not depend on replicas or micro-batches.
 
-    They differ only by rounding.
+    The only differences are rounding errors.
     """
     whole = trained(1)
     cut = trained(1, replicas=2, gradient_accumulation_steps=2)
@@ -88,9 +88,9 @@ def test_one_switch_says_what_xla_compiles(jit_compile, names, monkeypatch):
 
 @pytest.mark.slow
 def test_released_normalization_depends_on_the_replicas():
-    """With `per_replica`, the loss is the mean of the replicas' mean losses.
+    """With two replicas, `per_replica` changes the trained weights.
 
-    This changes the weights after training.
+    The loss is then the mean of the replicas' mean losses.
     """
     whole = trained(replicas=2)
     averaged = trained(replicas=2, per_replica=True)

@@ -72,8 +72,8 @@ FROM_CHINESE = {
 def test_pieces_are_made_of_the_old_ones(old, new, expected):
     """Pieces of SentencePiece and WordPiece are matched in both directions.
 
-    This covers word-boundary markers, accents, capitals, special pieces and
-    scripts.
+    The pieces include word-boundary markers, accents, capitals, special pieces
+    and scripts.
     """
     made = origins(old, new)
     pieces = new.pieces(range(new.vocab_size))

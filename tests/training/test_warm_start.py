@@ -121,7 +121,7 @@ POSITIONS = "albert/embeddings/position_embeddings"
 def test_positions_are_repeated_or_cut(tmp_path, positions, told):
     """A longer position table repeats the source's.
 
-    A shorter one is the beginning of the source's.
+    A shorter table is the beginning of the source's.
     """
     expected = saved(tmp_path, tiny.CONFIG)[POSITIONS]
     target = change(max_position_embeddings=positions)
@@ -168,7 +168,7 @@ def test_a_missing_weight_is_named(tmp_path):
 def test_another_kind_of_model_is_refused(key, value):
     """A source with another setting of the architecture raises an error.
 
-    This includes settings that do not change shapes, such as `hidden_act`.
+    Even a setting that changes no shape, such as `hidden_act`, must be equal.
     """
     told = {"attention_head_size": "head_size=8 instead of 4"}
     told = told.get(key, f"{key}={getattr(tiny.CONFIG, key)}")

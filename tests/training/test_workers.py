@@ -44,7 +44,7 @@ TASK = {"type": "worker", "index": 0}
     ids=str,
 )
 def test_a_wrong_tf_config_is_refused(config, monkeypatch):
-    """The error for an invalid TF_CONFIG has its value and a valid example."""
+    """The error for a wrong TF_CONFIG quotes the value and a valid example."""
     text = config if isinstance(config, str) else json.dumps(config)
     monkeypatch.setenv("TF_CONFIG", text)
     for strategy in ("auto", "multi_worker"):
@@ -117,7 +117,7 @@ def test_workers_must_meet_first(one_worker):
 def test_workers_that_cannot_be_connected_are_one_error(
     monkeypatch, one_worker
 ):
-    """A failed connection's error has the first line of TensorFlow's error."""
+    """A connection error quotes the first line of TensorFlow's error."""
 
     def fail():
         raise tf.errors.UnavailableError(None, None, "no answer\nmore lines")
