@@ -109,8 +109,8 @@ def test_a_switch_may_take_a_word(word, value):
 def test_home_is_found_in_every_path(monkeypatch):
     """In keywords, `~/` at the start of a path becomes the home folder.
 
-    A comma may precede the path. `~` elsewhere, and `~/` in a setting for
-    texts, are unchanged.
+    The path may also follow a comma in a list of paths. `~` elsewhere, and `~/`
+    in a setting for texts, are unchanged.
     """
     monkeypatch.setenv("HOME", "/home/me")
     values = {"names": ["~/a,~/b", "~c"], "table": "x~/y,~/z", "text": "~/,~/"}

@@ -385,7 +385,7 @@ def test_speech_files_keep_everything(speech, trained, tmp_path):
 
 @with_pytorch
 def test_the_release_is_read(there, tmp_path):
-    """Files as PL-BERT's notebook writes them become a model with two heads."""
+    """Files in the form of PL-BERT's notebook become a model with two heads."""
     there("make_plbert", str(tmp_path / "in"), 6, 20)
     convert(str(tmp_path / "in"), str(tmp_path / "out"), "model_dir")
     config = AlbertConfig.from_model_dir(str(tmp_path / "out"))

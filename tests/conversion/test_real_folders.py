@@ -80,7 +80,7 @@ def test_weights_of_keras(golden, tmp_path, monkeypatch):
 
 
 def test_a_classifier_of_keras(golden, tmp_path):
-    """The head of a Keras classifier is found under the names of its class."""
+    """The head of a Keras classifier is found under its class's names."""
     folder, tensors = huggingface(
         tmp_path,
         golden,

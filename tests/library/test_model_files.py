@@ -18,7 +18,7 @@ TEXT = "the [E1] garden <URL> river"
 
 
 def test_added_pieces_get_rows(pretrained_dir, tmp_path):
-    """An added piece gets the mean of the rows that encoded it before.
+    """An added piece gets the mean row of the pieces that encoded it before.
 
     Old rows stay, and all rows are saved.
     """

@@ -40,7 +40,7 @@ def test_a_card_says_where_a_model_comes_from(tmp_path):
 
 
 def test_a_card_names_tables_in_memory(tmp_path):
-    """A card names examples that came from no file, as the flagfile does."""
+    """A card names a table in memory as the flagfile names it."""
     folder = model(tmp_path, task_json=TASK)
     flags = "# --train_file=train_file (DataFrame)\n--model_dir=base\n"
     (tmp_path / "run.flags").write_text(flags)
