@@ -339,6 +339,21 @@ def summary(made: Metadata) -> str:
     return "\n".join(lines)
 
 
+def total_counts(
+    seed: int, paths: list[str], scratch: str, workers: Workers
+) -> Counts:
+    """Return the counts of all files; save those of each file in `scratch`."""
+    counts = Counts(*(Counter() for _ in Counts._fields))
+    saved = [
+        files.join(scratch, f"counts-{i:05d}.json") for i in range(len(paths))
+    ]
+    work = functools.partial(count, seed)
+    for more in workers.map(work, zip(paths, saved, strict=True)):
+        for total, part in zip(counts, more, strict=True):
+            total.update(part)
+    return counts
+
+
 def make_records(
     build: BuildConfig,
     config: PhonemesConfig,
@@ -347,15 +362,7 @@ def make_records(
     workers: Workers,
 ) -> None:
     """Count symbols and words, choose the table, and write all files."""
-    counts = Counts(*(Counter() for _ in Counts._fields))
-    saved = [
-        files.join(folder.scratch, f"counts-{i:05d}.json")
-        for i in range(len(paths))
-    ]
-    work = functools.partial(count, build.random_seed)
-    for more in workers.map(work, zip(paths, saved, strict=True)):
-        for total, part in zip(counts, more, strict=True):
-            total.update(part)
+    counts = total_counts(build.random_seed, paths, folder.scratch, workers)
     table = table_of(config, counts)
     rule = "`phonemes` of the rows must contain symbols of the table; see "
     rule += "`symbols`."
