@@ -98,9 +98,9 @@ def write_huggingface(
     if source.symbols:
         source.symbols.save(folder)
         head = plbert.head_of(source.symbols) | (head or {})
-    else:
-        write_card(folder, source.folder, form)
     huggingface.write(folder, config, tensors, head)
+    if not source.symbols:
+        write_card(folder, source.folder, form)
     return len(tensors)
 
 

@@ -196,20 +196,21 @@ def card(folder: str, source: str, form: str) -> str:
       form: the kind of folder, a value of `convert_checkpoint --to`.
     """
     name = os.path.basename(source.rstrip("/")) or "albert"
+    source = source or folder
     config = files.read_if_there(source, CONFIG_FILE)
     config = config or files.read_if_there(folder, "config.json")
     task = files.read_if_there(source, "task.json")
-    spoken = source and files.exists(files.join(source, SYMBOLS_FILE))
+    spoken = files.exists(files.join(source, SYMBOLS_FILE))
     kind = task.get("kind", PHONEMES if spoken else "")
     path, flags = files.join(source, FLAG_FILE), ""
-    if source and files.exists(path):
+    if files.exists(path):
         flags = files.read_text(path, "The flagfile").strip()
-    sources = sources_of(read_flags(source)) if source else {}
+    sources = sources_of(read_flags(source))
     trained_on = [f"- {what}: {value}" for what, value in sources.items()]
     language = "bash" if form == "model_dir" and kind else "python"
     sections = {
         "Trained on": trained_on or NO_SOURCES,
-        "Metrics": metrics_table(metrics_of(source) if source else {}),
+        "Metrics": metrics_table(metrics_of(source)),
         "How to load it": [f"```{language}", loading(form, kind, name), "```"],
     }
     if flags:

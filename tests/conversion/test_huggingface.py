@@ -315,6 +315,31 @@ def test_heads_go_to_the_hub_alone(pretrained_dir, tmp_path):
     assert "text-classification" in (tmp_path / "out/README.md").read_text()
 
 
+@pytest.mark.parametrize("is_finetuned", [False, True])
+def test_the_card_of_a_copied_folder(
+    pretrained_dir, tmp_path, monkeypatch, is_finetuned
+):
+    """A copy's card describes the model, not files in the current folder."""
+    source = str(pretrained_dir)
+    if is_finetuned:
+        source = str(tmp_path / "model")
+        finetuned(source, pretrained_dir, "classification", ("a", "b", "c"))
+    current = tmp_path / "current"
+    current.mkdir()
+    for name in ("albert_config.json", "task.json"):
+        (current / name).write_text('{"hidden_size": 7, "name": "other"}')
+    monkeypatch.chdir(current)
+    first, copy = tmp_path / "first", tmp_path / "copy"
+    convert(source, str(first), "huggingface")
+    convert(str(first), str(copy), "huggingface")
+    sentences = [
+        re.search(r"An ALBERT model \(.+ pieces\).*", text)[0]
+        for text in ((x / "README.md").read_text() for x in (first, copy))
+    ]
+    assert sentences[0] == sentences[1]
+    assert ("(classification)" in sentences[0]) == is_finetuned
+
+
 def test_a_folder_of_sentence_transformers(pretrained_dir, tmp_path):
     """A Sentence Transformers folder has no heads and describes the pooling."""
     out = tmp_path / "out"
