@@ -44,7 +44,7 @@ def as_h5(folder, tensors: dict, model: str) -> None:
     """Replace the weights with an HDF5 file in the format of Keras 2.
 
     If layers share a variable, each layer stores a copy; for example, the
-    masked-word head stores the embedding table.
+    masked-LM head stores the embedding table.
     """
     table = "albert.embeddings.word_embeddings.weight"
     with h5py.File(folder / "tf_model.h5", "w") as file:

@@ -130,7 +130,7 @@ def test_adversarial_gradients_are_those_of_moved_words():
         return [tf.convert_to_tensor(g) for g in tape.gradient(loss, sources)]
 
     def loss():
-        # The masked-word head also uses the table, but not the moved rows.
+        # The masked-LM head also uses the table, but not the moved rows.
         sums, _ = objective.losses(model, batch, None)
         return sums["sop"] / divisors["sop"]
 

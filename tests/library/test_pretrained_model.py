@@ -295,7 +295,7 @@ def test_refuses_what_does_not_fit(albert, pretrained, action, message):
 
 
 def test_refuses_what_there_is_no_head_for(finished):
-    """A fine-tuned model without the masked-word head cannot fill masks."""
+    """A fine-tuned model without the masked-LM head cannot fill masks."""
     model = load(finished[0])
     assert model.heads == ()
     with pytest.raises(InputError, match="head `mlm`. Received: heads=none"):
