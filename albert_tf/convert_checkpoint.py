@@ -4,8 +4,8 @@ r"""Convert a model to a model directory or to another project's format.
         --input=albert_base/ --output=my_model/ --to=model_dir
 
 The input is a TF1 release (google-research, TF-Hub, albert_zh), a model
-directory, or a folder of Hugging Face, sentence-transformers or PL-BERT; its
-format is detected.
+directory, or a Hugging Face, sentence-transformers or PL-BERT folder. The
+command detects the format.
 """
 
 from albert_tf.base import program

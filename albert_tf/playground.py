@@ -2,8 +2,8 @@
 
     python -m albert_tf.playground --saved_model=DIR
 
-The page has a form for each function of the SavedModel's signatures, and loads
-nothing from other servers. The command needs `pip install 'albert-tf[demo]'`.
+The page has a form for each signature that accepts text, and loads nothing from
+other servers. The command needs `pip install 'albert-tf[demo]'`.
 """
 
 from albert_tf.base import program

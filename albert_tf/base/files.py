@@ -1,7 +1,7 @@
 """File access with atomic writes, on local disks and in remote storage.
 
 Local paths use the standard library. Paths with `://` use TensorFlow, which is
-imported when the first such path is used; code that only accesses local files
+imported when the first such path is used; code that accesses only local files
 does not need TensorFlow.
 """
 
@@ -139,15 +139,14 @@ def names(path: str) -> list[str]:
 
 
 def without_slash(folder: str) -> str:
-    """Return a folder's path without slashes at its end; `/` stays."""
+    """Return a folder's path without trailing slashes; keep the root, `/`."""
     return folder.rstrip("/") or folder[:1]
 
 
 def is_free(path: str) -> bool:
     """Return whether a path does not exist or is an empty folder.
 
-    The empty path is not free, because the system takes it for the current
-    folder.
+    The empty path is not free, because it can mean the current folder.
     """
     if not path:
         return False
@@ -170,8 +169,8 @@ def make_folder(path: str) -> None:
     try:
         os.makedirs(path, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        rule = "An output folder must not have the path of a file. Received: "
-        raise InputError(f"{rule}{path}") from None
+        rule = "An output folder must not be, or be inside, an existing file. "
+        raise InputError(f"{rule}Received: {path}") from None
     except (FileNotFoundError, PermissionError) as error:
         raise InputError(
             f"An output folder must be in a writable folder: {error.strerror}. "
@@ -211,7 +210,7 @@ def atomic_path(path: str) -> Iterator[str]:
 
     For a pipe or a device, such as `/dev/stdout`, yield `path` itself.
     """
-    rule = "An output file must not have the path of a folder."
+    rule = "An output file must not be an existing folder."
     require(not os.path.isdir(path), rule, path=path)
     if os.path.exists(path) and not os.path.isfile(path):
         yield path
@@ -265,8 +264,9 @@ def locked(folder: str, name: str) -> Iterator[None]:
 def unmoved(folder: str, name: str) -> Callable[[], None]:
     """Return a function that fails if a local folder is no longer at its path.
 
-    Otherwise, programs would continue in a new, incomplete folder. The function
-    never fails if the folder is remote or missing now. `name` is its setting.
+    Without this check, a program would continue in a new, incomplete folder.
+    The function never fails if the folder is remote, or is missing when
+    `unmoved` is called. `name` is the setting that names the folder.
     """
 
     def identity() -> tuple[int, int] | None:

@@ -19,7 +19,7 @@ MORE = (
 
 
 def value_of(field: dataclasses.Field) -> str:
-    """Return the text after a flag's name, such as `=TEXT`, or "" if none."""
+    """Return the text after a flag's name, such as `=TEXT`; "" for a switch."""
     types = types_of(field)
     if types == NUMBER_OR_WORD:
         return f"=NUMBER or {' or '.join(field.metadata['choices'])}"

@@ -36,9 +36,10 @@ def _exit(number: int, frame: object) -> NoReturn:
 def cleaning_up() -> Iterator[None]:
     """While the block runs, make SIGTERM raise `SystemExit`.
 
-    By default, SIGTERM ends a process without running its `finally` blocks. A
-    handler that the process has set stays in place. Outside the main thread,
-    which alone can set handlers, SIGTERM keeps its effect.
+    By default, SIGTERM ends a process without running its `finally` blocks. If
+    the process has set a handler, that handler stays in place. Only the main
+    thread can set handlers; in other threads, the effect of SIGTERM does not
+    change.
     """
     default = in_main_thread() and (
         signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

@@ -58,7 +58,7 @@ class AfterKeras(importlib.abc.MetaPathFinder):
 
 
 def offer(names: Iterable[str], find: Callable[[str], Any]) -> None:
-    """Register placeholders for classes with Keras, once it is imported.
+    """Register placeholders for classes as soon as Keras is imported.
 
     Args:
       names: names of the classes.

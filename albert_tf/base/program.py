@@ -144,7 +144,7 @@ def run(
     positional: str | None = None,
     prepare: Callable[[], str] = str,
 ) -> None:
-    """Run a script's `main` under absl; print a user error in one line.
+    """Run a script's `main` under absl; print a user error on one line.
 
     User errors, such as unreadable files or standard input that is not UTF-8,
     end the program with status 1. A second Ctrl-C ends it immediately.
@@ -285,7 +285,7 @@ class Program:
             for field in dataclasses.fields(cls):
                 require(
                     field.name not in table,
-                    "A setting must be declared once. Received: "
+                    "A setting must be declared only once. Received: "
                     f"`{field.name}` in {cls.__name__} and an earlier class",
                 )
                 table[field.name] = field

@@ -40,7 +40,7 @@ def remote(operation: str, *paths: str, **kwargs) -> Any:
 
 def remote_glob(pattern: str) -> list[str]:
     """Return the remote paths that match a pattern."""
-    rule = "A pattern of remote files must use a `*` per folder, not `**`."
+    rule = "A pattern for remote files must use one `*` per folder, not `**`."
     require("**" not in pattern, rule, pattern=pattern)
     return remote("glob", pattern)
 

@@ -168,8 +168,8 @@ def without_removed(
 ) -> list[str]:
     """Drop removed flags that change nothing; reject other removed flags.
 
-    Arguments in `RENAMED` receive their current form. A single `InputError`
-    lists all rejected flags.
+    Arguments in `RENAMED` are replaced with their current forms. A single
+    `InputError` lists all rejected flags.
 
     Args:
       arguments: command-line arguments, including the lines of flagfiles.

@@ -1,4 +1,4 @@
-"""Replacing a folder atomically, and checks that no user's file is lost."""
+"""Atomic replacement of a folder, and checks that no user's file is lost."""
 
 import contextlib
 import os
@@ -62,7 +62,8 @@ def check_replaceable(
 ) -> None:
     """Raise `InputError` if a folder contains files that we did not write.
 
-    The error lists the files that are foreign to the most similar form.
+    The error lists up to three files that do not belong to the most similar
+    form.
 
     Args:
       name: the setting that names the folder.
@@ -83,17 +84,17 @@ def check_replaceable(
 
 
 def check_unused(name: str, folder: str, patterns: Iterable[str]) -> None:
-    """Raise `InputError` if a folder contains files of these names.
+    """Raise `InputError` if a folder contains files that match any pattern.
 
     Args:
       name: the setting that names the folder.
-      folder: the folder, in which a program is about to write; it may be new.
+      folder: the folder to which a program is about to write; it may be new.
       patterns: patterns of the names of the program's files.
     """
     names = files.names(folder) if files.is_folder(folder) else ()
     found = [n for n in names if any(matches(n, p) for p in patterns)]
-    rule = f"`{name}` must not contain other files with names of files that "
-    rule += "the program writes; choose another folder."
+    rule = f"`{name}` must not contain files that this program would "
+    rule += "overwrite; choose another folder."
     require(not found, rule, **{name: f"{folder} with {', '.join(found[:3])}"})
 
 
@@ -134,8 +135,8 @@ def atomic_folder(path: str, replace: bool = False) -> Iterator[str]:
     `path`. Stores such as `gs://` cannot rename a folder atomically, and not
     every library can write to them. A mount point, such as a container's
     volume, cannot be replaced; neither can a folder whose parent is not
-    writable. The current folder is not replaced either, because programs that
-    run in it would lose it.
+    writable. The current folder is not replaced either, because programs
+    running in it would be left in a deleted folder.
 
     Args:
       path: the folder.

@@ -338,7 +338,7 @@ def _line(entries: tuple) -> str:
 
 
 def _is_read_back(value: Any, text: str) -> bool:
-    """Return whether this text in a flagfile restores the value.
+    """Return whether a flagfile with this text restores the value.
 
     Lines lose trailing white space, list entries lose surrounding white space,
     and characters that UTF-8 cannot encode are written as escapes.

@@ -164,7 +164,7 @@ class FeedForward(ConfiguredLayer):
 class AlbertEncoder(ConfiguredLayer):
     """An encoder whose layers may share parameters.
 
-    The loop then reuses layer objects.
+    Layers that share parameters are the same object, called repeatedly.
 
     Attributes:
       loop, xla: the run's `EncoderLoop` and `XlaPolicy`.
@@ -335,8 +335,9 @@ class AlbertModel(AlbertNetwork):
 
         Returns:
           A dict of `sequence_output` [B, P, H] and `pooled_output` [B, H]. With
-          `return_all`, also `embedding_output` (see `AlbertEmbeddings`) and for
-          each block `hidden_states` [B, T, H], `attention_probs` [B, A, T, T].
+          `return_all`, also `embedding_output` (see `AlbertEmbeddings`) and,
+          for each block, `hidden_states` [B, T, H] and `attention_probs`
+          [B, A, T, T].
         """
         embedding_output, x = self.embeddings(
             input_ids, segment_ids, seed=fold_in(seed, 0)

@@ -30,8 +30,9 @@ class Activation(NamedTuple):
     """An activation function.
 
     Attributes:
-      function: the function, without custom gradients, which exports to LiteRT
-        cannot contain: `tf.nn.silu` has one, and `x * tf.sigmoid(x)` does not.
+      function: the function, without custom gradients, because LiteRT exports
+        cannot contain them: `tf.nn.silu` has one, but `x * tf.sigmoid(x)` does
+        not.
       hub_names: Hugging Face's names; files that we write use the first name.
       is_released: whether the released TF1 code has the activation.
     """
@@ -93,7 +94,7 @@ BLOCK = re.compile(rf"albert/encoder/({'|'.join(BLOCK_TYPES)})_(\d+)_")
 
 
 # No model has this many layers. Without this limit, a damaged config could
-# exhaust the memory.
+# exhaust memory.
 MAX_LAYERS = 10_000
 
 
@@ -221,8 +222,9 @@ class AlbertConfig:
         """Raise `InputError` if a vocabulary has more than V pieces."""
         require(
             pieces <= self.vocab_size,
-            f"{path}: the tokenizer, or symbols.json, must have at most as "
-            "many pieces as the embedding table has rows, `vocab_size`.",
+            f"{path}: the tokenizer, or symbols.json, must have at most "
+            "`vocab_size` pieces, because the embedding table has one row per "
+            "piece.",
             pieces=pieces,
             vocab_size=self.vocab_size,
         )
@@ -241,8 +243,8 @@ class AlbertConfig:
 
         Args:
           values: the JSON object; keys in `IGNORED_KEYS` are accepted, as is an
-            `ln_type` of postln, and `hidden_act` may have Hugging Face's names
-            of `gelu`.
+            `ln_type` of postln, and `hidden_act` may be one of Hugging Face's
+            names for `gelu`.
           source: the file's name, for error messages.
         """
         known = {field.name for field in dataclasses.fields(cls)}
@@ -314,8 +316,8 @@ class AlbertConfig:
         require(
             CONFIG_FILE in names and RELEASED_FILE not in names,
             f"A model directory must contain {CONFIG_FILE} and checkpoints of "
-            f"this project; {command} creates one from a folder of Hugging "
-            "Face or PL-BERT, or from a TensorFlow 1 release.",
+            f"this project; {command} creates one from a Hugging Face or "
+            "PL-BERT folder, or from a TensorFlow 1 release.",
             **named,
         )
         return cls.from_json_file(path)

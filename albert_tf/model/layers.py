@@ -20,7 +20,7 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.model.ops import custom_gradient, is_tpu, next_seed
 from albert_tf.text.packing import INPUTS
 
-# A decorator of layers, which lets Keras load saved layers.
+# A decorator for layers that lets Keras load saved layers.
 registered = keras.saving.register_keras_serializable("albert_tf")
 
 # Hugging Face's names of two inputs, and this project's names.
@@ -418,7 +418,7 @@ def after(x: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
 
 
 def rematerialized(call: Callable) -> Callable:
-    """Keep only a layer's input, and recompute the layer in the backward pass.
+    """Wrap a layer so that the backward pass recomputes it from its input.
 
     The layer is a function of (x, number, *weights) that reads no variables.
     """

@@ -243,7 +243,7 @@ def _norm_gradient(upstream, standard, scale, gamma):
 
 @custom_gradient
 def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float):
-    """Normalize x [..., H] along its last axis, then scale it and shift it.
+    """Normalize x [..., H] along its last axis, then scale and shift it.
 
     All tensors are float32. The normalized x and one number per row are kept
     for the backward pass.

@@ -22,9 +22,10 @@ MOST_LOGITS = 1 << 24
 
 
 def count_slices(positions: int, classes: int) -> int:
-    """Return the smallest number of equal slices of a batch's positions.
+    """Return into how many equal slices to divide a batch's positions.
 
-    A slice may have at most `MOST_LOGITS` logits.
+    The result is the smallest number for which a slice has at most
+    `MOST_LOGITS` logits.
     """
     every = range(1, positions + 1)
     return next(

@@ -90,8 +90,7 @@ class AlbertWithOutputs(AlbertWithHead):
 
     Args:
       config: the architecture.
-      outputs: the number of classes or, for regression, of predicted numbers;
-        C.
+      outputs: C, the number of classes or, for regression, of predicted values.
       **kwargs: see `AlbertWithHead`.
     """
 

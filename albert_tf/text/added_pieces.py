@@ -1,4 +1,4 @@
-"""Add pieces to the vocabulary of a tokenizer."""
+"""Pieces added to the vocabulary of a tokenizer."""
 
 from collections.abc import Iterable
 

@@ -132,7 +132,7 @@ def two_part_row(
 def packed_row(
     tokenizer: SpecialIds, a: Sequence[int], b: Sequence[int], length: int
 ) -> tuple[np.ndarray, int]:
-    """Return a row of two segments, truncated to a length.
+    """Return a row of two segments, truncated to `length` tokens.
 
     The row is `[CLS] a [SEP] b [SEP]`, or `[CLS] a [SEP]` if b is empty.
 

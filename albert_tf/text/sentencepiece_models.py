@@ -26,9 +26,9 @@ MOST_PATHS = 1 << 26  # maximum total bytes of all prefixes of keys
 
 
 def _parts_of(charsmap: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Return a map's double array, and bools for the bytes of its replacements.
+    """Return a map's double array, and a bool for each replacement byte.
 
-    A bool is true if the byte begins a character.
+    The bool is true if the byte begins a character.
     """
     size = int.from_bytes(charsmap[:4], "little")
     replacements = charsmap[4 + size :]
@@ -251,9 +251,8 @@ def digit_comma_splits(
       variant: one of `normalization.DIGIT_COMMA`.
 
     Returns:
-      {id of the piece: the ids that replace it, with their spans in the text of
-      the piece, without its ▁}. Source: google-research/albert
-      `encode_pieces`.
+      {id of the piece: the ids that replace it, each with its span in the text
+      of the piece without ▁}. Source: google-research/albert `encode_pieces`.
     """
     splits: dict[int, list[Span]] = {}
     if variant == "none":
@@ -322,6 +321,6 @@ def piece_shares(model: sentencepiece.SentencePieceProcessor) -> np.ndarray:
     """
     scores = np.array(model.get_score(list(range(len(model)))))
     ranks = np.array_equal(scores, np.round(scores))
-    # Predefined symbols have no score.
+    # Predefined symbols have a score of 0.
     weights = (scores < 0) * (1.0 if ranks else np.exp(scores))
     return weights / max(weights.sum(), np.finfo(float).tiny)

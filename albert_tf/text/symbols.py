@@ -109,7 +109,7 @@ def made_of(symbols: Iterable[str]) -> SymbolTable:
 
 
 def origins(old: SymbolTable, new: SymbolTable) -> list[list[int]]:
-    """Return, for each new id, [its symbol's old id], or [] if it has none."""
+    """Return [old id of the symbol] for each new id, or [] if there is none."""
     result = [[] for _ in range(new.vocab_size)]
     for symbol, i in new.symbols.items():
         result[i] += [old.symbols[symbol]] if symbol in old.symbols else []
@@ -184,7 +184,7 @@ def table_in(folder: str) -> SymbolTable | None:
 
 
 def named_table(name: str) -> SymbolTable:
-    """Return the preset table with this name, or the table in this folder."""
+    """Return a preset table, given its name, or the table in a folder."""
     legal = *PRESETS, AUTO
     rule = f"`symbols` must be {', '.join(legal)}, or a folder with "
     rule += SYMBOLS_FILE + near(name, legal)

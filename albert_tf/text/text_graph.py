@@ -39,7 +39,8 @@ def characters() -> list[str]:
 def runs(rule: Rule, config: TextConfig) -> tuple[np.ndarray, np.ndarray]:
     """Return the first code point and the value of each run, both int32.
 
-    A run consists of consecutive characters for which the rule has one value.
+    A run consists of consecutive characters for which the rule returns the same
+    value.
     """
     every = characters()
     values = np.array([int(rule(c, config)) for c in every])
@@ -367,9 +368,10 @@ class Characters:
         self._first = first + tf.gather(self._bytes, rows)
 
     def places(self, within: tf.RaggedTensor) -> tf.Tensor:
-        """Return places in the concatenation for byte offsets [B, N].
+        """Convert byte offsets [B, N] to indices of characters.
 
-        The byte offsets count from the beginning of each string.
+        The offsets count from the beginning of each string, and the indices
+        from the beginning of the concatenation.
         """
         base = tf.gather(self._bytes, within.value_rowids())
         byte = tf.cast(within.values, tf.int32) + base

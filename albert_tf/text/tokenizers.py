@@ -82,7 +82,7 @@ class Tokenizer(Vocabulary):
     Attributes:
       vocab_size: number of pieces, V.
       pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special pieces.
-      word_starts: bool [V], whether a piece begins a word.
+      word_starts: bool [V], true for [CLS], [SEP] and pieces that begin a word.
       not_words: int32, ids that represent no text (special, control, unused).
       config: the `TextConfig`.
       content: the bytes of the vocabulary file.
@@ -181,7 +181,7 @@ class Tokenizer(Vocabulary):
 
     @abc.abstractmethod
     def encode_with_offsets(self, text: str) -> IdsAndSpans:
-        """Return the ids of a text, and each id's start and end in this text.
+        """Return the ids of a text, and each id's start and end in the text.
 
         Offsets count characters (code points) of `text` before any
         normalization; ends are exclusive. A piece that covers no characters,
@@ -208,8 +208,8 @@ class Tokenizer(Vocabulary):
           text_pairs: the second text of each pair; "" if there is none.
           max_length: T; longer rows are truncated. The default is the length of
             the longest row.
-          masks: whether `[MASK]` is the mask, as in `encode_masked`, or text,
-            as in `encode` and in the data of tasks.
+          masks: whether `[MASK]` means the mask, as in `encode_masked`, or is
+            plain text, as in `encode` and in task data.
         """
         first = self._segments(texts, "texts", masks)
         second: Sequence = [()] * len(first)
@@ -270,7 +270,7 @@ class Tokenizer(Vocabulary):
 
     @staticmethod
     def stored_in(folder: str) -> "Tokenizer | None":
-        """Return the tokenizer in a folder; other libraries' do not count."""
+        """Return this project's tokenizer in a folder, or None if absent."""
         values = files.read_if_there(folder, TOKENIZER_FILE)
         return load_tokenizer(folder) if values.get("type") else None
 

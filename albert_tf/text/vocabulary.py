@@ -1,4 +1,4 @@
-"""A vocabulary defines the meaning of the ids in records and weights.
+"""Vocabularies, which define the meaning of the ids in records and weights.
 
 A vocabulary is a tokenizer (`tokenizers`) or a table of phoneme symbols
 (`symbols`).

@@ -47,7 +47,7 @@ IDEOGRAPH = re.compile(
 
 
 def vocabulary_lines(content: bytes) -> list[str]:
-    """Return the pieces of a WordPiece vocabulary, which has one per line."""
+    """Return the pieces of a WordPiece vocabulary, one from each line."""
     try:
         lines = content.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
@@ -71,7 +71,7 @@ def vocabulary_lines(content: bytes) -> list[str]:
 
 
 def clean_character(character: str) -> str:
-    """Return the replacement of a character in cleaned text.
+    """Return the replacement for a character in cleaned text.
 
     White space becomes a space, and ideographs are surrounded by spaces.
     Control and format characters, surrogates and U+FFFD are dropped. Other

@@ -305,7 +305,7 @@ def test_a_flagfile_may_begin_with_a_byte_order_mark(tmp_path, first):
 
 def test_a_setting_has_one_home():
     """Two settings classes of a program must not declare the same name."""
-    with pytest.raises(InputError, match="declared once.*`model_dir`"):
+    with pytest.raises(InputError, match="declared only once.*`model_dir`"):
         command(Kinds, Kinds)(collect)
 
 

@@ -140,7 +140,7 @@ def test_folders_are_made_and_removed(folder):
 @pytest.mark.parametrize("place", ["a.txt", "a.txt/x"])
 def test_a_folder_does_not_lie_where_a_file_is(folder, place):
     """Creating a folder at a file's path fails, and the file stays."""
-    with pytest.raises(InputError, match=f"path of a file.*{place}"):
+    with pytest.raises(InputError, match=f"existing file.*{place}"):
         files.make_folder(f"{folder}/{place}")
     assert files.is_file(f"{folder}/a.txt")
 
@@ -256,7 +256,7 @@ def test_a_file_may_be_written_to_the_working_folder(folder, monkeypatch):
 
 def test_a_file_is_not_written_where_a_folder_is(folder):
     """Writing to the path of a folder raises an error before the block runs."""
-    with pytest.raises(InputError, match="path of a folder.*path=.*/sub"):
+    with pytest.raises(InputError, match="existing folder.*path=.*/sub"):
         with files.atomic_path(f"{folder}/sub"):
             pytest.fail("the body began")
 

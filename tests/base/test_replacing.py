@@ -143,7 +143,7 @@ def test_nothing_is_left_after_sigterm(folder):
 def test_a_place_that_cannot_be_written(folder, monkeypatch):
     """The error for a missing permission names the path that was passed."""
     (folder / "file").write_text("")
-    with pytest.raises(InputError, match=f"path of a file.*: {folder}/file$"):
+    with pytest.raises(InputError, match=f"existing file.*: {folder}/file$"):
         with atomic_folder(f"{folder}/file/new"):
             pass
     monkeypatch.setattr(os, "access", lambda path, mode: False)
