@@ -1,4 +1,4 @@
-"""Detect the kind of a file from its first bytes and its name.
+"""Detection of the kind of a file from its first bytes and its name.
 
 Every program that reads text or tables opens its files through this module,
 which decompresses them and detects their kind. An unsupported format raises an
@@ -251,7 +251,7 @@ _RUNS = {bytes: re.compile(rb"\r+\n?"), str: re.compile(r"\r+\n?")}
 
 
 def with_line_feeds(text: AnyStr) -> AnyStr:
-    """Return text in which lone carriage returns are line feeds.
+    """Return text with lone carriage returns replaced by line feeds.
 
     Any carriage returns before a line feed stay, because CRCRLF is one line
     end.
@@ -318,7 +318,7 @@ def _require_native(head: bytes, path: str) -> None:
     require(
         not (is_zip and any(name in head for name in OFFICE)),
         "A file must be UTF-8 text or a table, but this is an office document; "
-        "save a workbook as CSV UTF-8 with commas, another document as text.",
+        "save a workbook as CSV UTF-8 with commas, or a document as text.",
         file=path,
     )
     for offset, magic, name, command in FOREIGN:

@@ -281,7 +281,7 @@ def _wrong_predictions(feature) -> str:
     places = np.array(feature["masked_lm_positions"])[weights > 0]
     padded = places[np.array(feature["input_mask"])[places] == 0]
     return (
-        f"position {padded[0]} is predicted but padded" if len(padded) else ""
+        f"padding is predicted at position {padded[0]}" if len(padded) else ""
     )
 
 

@@ -98,7 +98,7 @@ class PhonemizeConfig(text_formats.SentencesConfig):
     language: str = setting(
         "",
         "Language code of espeak-ng, such as en-us, de or cmn; the error for "
-        "an unknown code lists similar codes, or all.",
+        "an unknown code lists similar codes or, if there are none, all codes.",
         required=True,
         group=READING,
     )
@@ -144,8 +144,8 @@ class PhonemizeConfig(text_formats.SentencesConfig):
 def similar(language: str, voices: Mapping[str, str]) -> dict[str, str]:
     """Return {code: name} of the voices that are similar to a language code.
 
-    The first part of `language` is the first part of a similar voice's code, or
-    a word of its name.
+    A voice is similar if the first part of `language` is the first part of the
+    voice's code, or a word in its name.
     """
     wanted = re.split(r"[\W_]", language.lower())[0]
     return {

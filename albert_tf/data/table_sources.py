@@ -193,8 +193,7 @@ def _arrow(path: str) -> Iterator[None]:
             raise  # a disk or network error
         reason = first_line(error)
         raise BadData(
-            "A table must be an undamaged file of its format: "
-            f"{reason}. Received: {path}"
+            f"A table file must not be damaged: {reason}. Received: {path}"
         ) from None
 
 

@@ -236,7 +236,7 @@ def test_a_wrong_field_is_no_bad_row(tmp_path):
 def test_damaged_parquet(tmp_path, cut):
     """A damaged Parquet file raises an error or, with `skip`, is skipped."""
     path = write(tmp_path / "x", parquet(ROWS)[:cut])
-    with pytest.raises(InputError, match="undamaged.*skip.*/x$"):
+    with pytest.raises(InputError, match="must not be damaged.*skip.*/x$"):
         read(path)
     assert read(path, on_bad_text="skip")[1]["bad_files"] == 1
 

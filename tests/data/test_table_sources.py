@@ -220,7 +220,7 @@ def test_a_damaged_file(tmp_path):
     pytest.importorskip("pyarrow")
     path = tmp_path / "t.parquet"
     path.write_text("a,b\n")
-    with pytest.raises(InputError, match=f"undamaged.*Received: {path}"):
+    with pytest.raises(InputError, match=f"not be damaged.*Received: {path}"):
         list(rows_of(str(path)))
     with pytest.raises(InputError, match="existing file. Received: none"):
         list(rows_of("none.parquet"))
@@ -236,7 +236,7 @@ def test_lengths_beyond_the_memory_are_damage(tmp_path, monkeypatch):
     monkeypatch.setattr(ipc, "open_stream", too_long)
     path = tmp_path / "t.arrow"
     path.write_bytes(b"\xff\xff\xff\xff")
-    said = f"undamaged.*: MemoryError. Received: {path}"
+    said = f"must not be damaged: MemoryError. Received: {path}"
     with pytest.raises(InputError, match=said):
         list(rows_of(str(path)))
 
@@ -259,7 +259,7 @@ def test_errors_of_disks_are_no_damage(tmp_path, monkeypatch, error):
         list(rows_of(path))
     assert caught.value is error
     error = OSError("a fault\nmore")
-    with pytest.raises(InputError, match=f"format: a fault. Received: {path}"):
+    with pytest.raises(InputError, match=f"damaged: a fault. Received: {path}"):
         list(rows_of(path))
 
 

@@ -1,11 +1,11 @@
-"""Convert text to TFRecords in two passes; `build.run` runs both.
+"""The conversion of text to TFRecords in two passes, which `build.run` runs.
 
 `passes` contains both passes. The first pass processes the text block by block:
 `text_blocks` reads files in the formats of `text_formats`, `boundaries` finds
 tokens, words and sentences, the documents are distributed to `shards`, and
 `held_out` chooses the held-out text.
 
-The second pass processes shard by shard. Each job writes one file: it cuts
+The second pass works shard by shard. Each job writes one file: it cuts
 documents into pairs (with `pairs`, `next_sentence_pairs` or `released`), lays
 out the pairs, masks them (with `data.masking` or `released`) and encodes them
 (with `records.tfrecord`).

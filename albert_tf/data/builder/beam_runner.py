@@ -4,7 +4,7 @@ Whole blocks of text and whole shards pass through the same functions as on one
 machine, so the records are identical, byte for byte. Only this module imports
 Beam, which is an optional extra of the package.
 
-The launcher, which runs this module, opens neither text nor shards. It uses
+The launcher, which runs this module, reads neither text nor shards. It uses
 only file names, file sizes and the summaries that workers write to JSON files:
 the hash and the counts of the text, and the choice of held-out text.
 
@@ -59,7 +59,7 @@ def _joined(digests: list[tuple[int, bytes]]) -> str:
 def _read(
     recipe: BuildSpec, item: tuple[int, str]
 ) -> Iterator[tuple[Place, Block]]:
-    """Yield the blocks of a file with their places."""
+    """Yield the blocks of a file with their positions."""
     number, path = item
     for place, block in enumerate(
         blocks(path, recipe.build.random_seed, recipe.reading)
@@ -115,7 +115,7 @@ class BeamRunner:
     def corpus_hash(self, paths: list[str], folder: str) -> str:
         """Return the hash of the text.
 
-        Workers compute it and write it to a temporary file in `folder`.
+        Workers compute the hash, and write it to a temporary file in `folder`.
         """
         files.make_folder(folder)
         path = files.unfinished(files.join(folder, "corpus"))

@@ -1,4 +1,4 @@
-"""Find where words and sentences begin, and count non-English letters.
+"""Boundaries of words and sentences, and counts of non-English letters.
 
 The user chooses one of several rules for finding words. The default settings
 suit English. The value `auto` selects settings by the letters of the text or
@@ -47,7 +47,7 @@ ENDINGS = frozenset(". ! ? \u2026 \u3002 \uff01 \uff1f \u0964 \u061f".split())
 
 
 def _encode(tokenizer: Tokenizer, lines: Sequence[str]) -> Encoded:
-    """Encode lines; only the id of a token decides whether it begins a word."""
+    """Encode lines; whether a token begins a word depends only on its id."""
     ids, ends = tokenizer.encode_joined(lines)
     sizes = np.diff(ends, prepend=0).astype(np.int32)
     return ids, sizes, tokenizer.word_starts[ids]

@@ -39,8 +39,8 @@ def disk_errors(output_dir: str) -> Iterator[None]:
         if error.errno is None and not isinstance(error, RemoteError):
             raise  # the message already explains what to do
         raise OSError(
-            f"A file could not be read or written ({error}); fix the cause "
-            "(free disk space if it is full) and run the same command again "
+            f"A file could not be read or written ({error}); fix the cause (if "
+            "the disk is full, free some space) and run the same command again "
             f"to resume. Received: output_dir={output_dir}"
         ) from None
 
@@ -62,7 +62,8 @@ class BuildFolder:
         self, output_dir: str, scratch_dir: str | None, identity: dict
     ):
         self.output_dir = output_dir
-        # As it will be read from JSON, in which tuples become lists.
+        # The identity as it is read back from JSON, in which tuples become
+        # lists.
         self.identity = json.loads(json.dumps(identity))
         self._manifest = files.join(output_dir, MANIFEST_FILE)
         # The path of `scratch` is unique to this output folder and settings.
@@ -97,9 +98,10 @@ class BuildFolder:
         return files.matches("*.tfrecord", self.output_dir)
 
     def _is_whole(self, vocabulary: tuple[str, ...]) -> bool:
-        """Return whether a finished build of these settings has all its files.
+        """Return whether a finished build has all its files.
 
-        If it does not, make the folder that of an unfinished build.
+        If a file is missing or has the wrong size, mark the build as
+        unfinished. If the build has a different identity, raise `InputError`.
         """
         metadata = load_metadata(self.output_dir)
         self._require_same(metadata.settings)
@@ -119,7 +121,7 @@ class BuildFolder:
             return True
         print(
             "Warning: the records are made again, because "
-            f"{paths[damaged[0]]} is missing or has another size",
+            f"{paths[damaged[0]]} is missing or has the wrong size",
             flush=True,
         )
         files.write_json(self._manifest, self.identity)
@@ -188,7 +190,7 @@ class BuildFolder:
 
         Shards are kept if the error concerns a single item of the text. The
         vocabulary is removed if this build wrote it, so that the next build may
-        have another one.
+        use a different one.
 
         Args:
           vocabulary: the names of the vocabulary's files.

@@ -82,7 +82,7 @@ class BuildConfig:
         "Options of Apache Beam (extra `beam`), such as "
         "'--runner=DataflowRunner --project=P --region=R "
         "--temp_location=gs://B/T'; Beam then writes the same records.",
-        means="processes of this machine",
+        means="processes on this machine",
         group=DEVICES,
     )
 

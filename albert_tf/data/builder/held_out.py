@@ -1,10 +1,10 @@
-"""Choose the text to hold out.
+"""The choice of the text to hold out.
 
 Documents are ordered by hash, and the first documents are held out. If the
 share of whole documents would differ from the requested share by more than a
 third, the document at the border is divided: its parts are held out in the
-order of their keys, and of the last one only a range. Gaps separate the
-held-out text of a part from the text before and after it.
+order of their keys, except that only a range of the last part is held out. Gaps
+separate the held-out text of a part from the text before and after it.
 
 Workers measure shards independently. The sums over shards determine the border
 between documents. If a document must be divided, workers then measure its
@@ -54,7 +54,7 @@ class ShardTotals:
 
     Attributes:
       tokens: [BUCKETS] int64, the tokens of the documents in each bucket.
-      pieces: [V] int64, occurrences of each piece outside dropped copies.
+      pieces: [V] int64, occurrences of each piece in text that is not dropped.
       ends: {shard: (lowest, highest bucket)} for each non-empty shard.
       counts: the numbers of dropped duplicate documents and tokens.
     """
@@ -110,7 +110,8 @@ class Border(NamedTuple):
       below: documents in hash buckets below this bucket are held out.
       key: parts in bucket `below` with a lower key are held out too; -1 if no
         document is divided.
-      tokens: the number of tokens to hold out from each part with this key.
+      tokens: the number of tokens to hold out from each part whose key is
+        `key`.
     """
 
     below: int
@@ -166,7 +167,7 @@ def _border(tokens: np.ndarray, fraction: float) -> tuple[Border, int]:
 
 
 def hold_out(fraction: float, measured: ShardTotals) -> HeldOut:
-    """Choose whole documents to hold out, at most about `fraction` of tokens.
+    """Choose whole documents that hold at most about `fraction` of the tokens.
 
     If these documents have too few tokens, `HeldOut.wanted` is the number of
     tokens that `divide` must add. If there is no text, or `fraction` is 0, no

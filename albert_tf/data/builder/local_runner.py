@@ -27,7 +27,7 @@ from albert_tf.data.file_kinds import BadData
 def fill(
     store: ShardStore, paths: list[str], recipe: BuildSpec, workers: Workers
 ) -> None:
-    """Tokenize the text that the shards lack, and add it to them."""
+    """Tokenize the remaining text, and add it to the shards."""
     if store.done:
         return
     seed, reading = recipe.build.random_seed, recipe.reading

@@ -1,9 +1,9 @@
-"""Create pairs for the next-sentence task: does B follow A?
+"""Segment pairs for the next-sentence task: does B follow A?
 
 Unlike the prediction of masked words or of sentence order, the task teaches a
 small model to compare two texts. In half of the pairs, B is exchanged for the B
 of another pair, usually of another document. Only the text may reveal the
-label, so
+label. Therefore:
 
 - the new B has the length of the old B and, like the old B, ends a chunk;
 - before the exchange, some Bs are replaced with an excerpt of their own A,
@@ -62,7 +62,7 @@ def partners(kinds: np.ndarray, documents: np.ndarray) -> np.ndarray:
 
 
 def repeat(made: Pairs, room: int, rng: np.random.Generator) -> np.ndarray:
-    """Replace some Bs with excerpts of their A; return which, [n] bool.
+    """Replace some Bs with excerpts of their A; return which Bs, [n] bool.
 
     The pairs in `made` are changed in place.
     """

@@ -1,9 +1,9 @@
-"""Cut documents into segment pairs for the sentence-order task.
+"""Segment pairs for the sentence-order task, cut from documents.
 
-A chunk consists of consecutive whole sentences of one document, until they
-reach a target length. The chunk is cut into A and B at a random sentence
+Consecutive whole sentences of one document are added to a chunk until it
+reaches a target length. The chunk is cut into A and B at a random sentence
 boundary, and a fair coin decides whether to swap the two segments. Only the
-text may reveal which segment came first, so
+text may reveal which segment came first. Therefore:
 
 - no sentence is cut, inside a pair or at its outer ends, because the positions
   of incomplete sentences would reveal whether the segments are swapped;
@@ -68,7 +68,7 @@ class PairsConfig:
         "Instead of swapping segments, insert a B from another document in "
         "half of the pairs, with the label 1 (BERT's next-sentence task). "
         "Without --compat=google, the new B has the length of the old B, and "
-        "some B are excerpts of an A.",
+        "some Bs are excerpts of an A.",
     )
     compat: str = variant(
         COMPAT_FLAG,
@@ -95,7 +95,7 @@ class PairsConfig:
 def sentences(
     documents: Documents, breaks: np.ndarray, room: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return sentence offsets [S + 1], and the end of each one's part, [S].
+    """Return sentence offsets [S + 1], and each sentence's part end [S].
 
     A line is a sentence, but a line longer than `room` is cut at all its
     breaks. A part end is an index into the offsets.

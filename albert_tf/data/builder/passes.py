@@ -105,7 +105,7 @@ def _deal(
 
 
 def _count_letters(recipe: BuildSpec, lines: list[str]) -> Counter:
-    """Count the letters in some lines, and those that do not suit settings."""
+    """Count the letters in a sample of lines, for warnings about settings."""
     tokenizer, rule = recipe.tokenizer, recipe.reading.word_boundaries
     config = tokenizer.config
     # WordPiece strips accents only if it lower-cases text.
@@ -256,7 +256,7 @@ def _read_documents(job: FileJob) -> Documents:
 
 
 def _pair_maker(config: pairs.PairsConfig) -> Callable:
-    """Return the function that creates pairs with these settings."""
+    """Return the function that creates pairs for the given settings."""
     if config.compat == "google":
         return released.make_pairs
     if config.random_next_sentence:

@@ -1,11 +1,11 @@
-"""Create phoneme records from rows of words and their phonemes.
+"""The creation of phoneme records from rows of words and their phonemes.
 
 Rows are read twice, file by file: first to count symbols and words, then to
 write records. An interrupted build continues with the files that are not
-finished. Text is held out in whole parts, whose hashes are random numbers: each
-part is held out with the probability `eval_fraction`, but at least one part is,
-unless `eval_fraction` is 0. A part consists of consecutive words of one
-document.
+finished. Text is held out in whole parts. The hash of a part serves as a random
+number, so each part is held out with the probability `eval_fraction`. At least
+one part is held out, unless `eval_fraction` is 0. A part consists of
+consecutive words of one document.
 
 Shapes: B examples, T positions.
 """
@@ -91,8 +91,8 @@ Part = tuple[list[str], list[str]]  # the phonemes of each word, and the words
 def part_of(row: Row) -> Part:
     """Return a row's phonemes and words; raise an error if it is malformed.
 
-    Equivalent forms of a word in Unicode become one word, and those of `ç` one
-    symbol.
+    Words that are equivalent in Unicode become the same word, and equivalent
+    forms of `ç` become the same symbol.
     """
     phonemes = row.values.get("phonemes")
     words = row.values.get("words", row.values.get("input_ids"))
@@ -105,9 +105,9 @@ def part_of(row: Row) -> Part:
         are(phonemes, str)
         and (are(words, str) or are(words, int) and min(words) >= 0)
         and len(phonemes) == len(words),
-        f"{row.where}: a row must have a list of strings, `phonemes`, and a "
-        "list of the same length: strings, `words`, or word numbers from 0, "
-        f"`input_ids`; {FROM_TEXT}",
+        f"{row.where}: a row must have `phonemes`, a list of strings, and a "
+        "list of the same length: `words`, which are strings, or `input_ids`, "
+        f"which are word numbers from 0; {FROM_TEXT}",
         phonemes=f"{phonemes!r:.60}",
         words=f"{words!r:.60}",
     )
@@ -145,8 +145,8 @@ class Counts(NamedTuple):
     Attributes:
       symbols, words: the number of occurrences of each symbol and word.
       spelled: the number of symbols in all occurrences of each word.
-      first: for each key, as a decimal string, the number of files in which it
-        is the lowest.
+      first: for each key, as a decimal string, the number of files in which the
+        key is the lowest.
     """
 
     symbols: Counter
@@ -396,7 +396,7 @@ def make_records(
     )
     for split, *_ in jobs:
         rule = f"`input_file` must suffice for {split} records: it needs at "
-        rule += "least two different documents that are not held out together; "
+        rule += "least two different documents, only some of them held out; "
         rule += "--eval_fraction=0 holds out no text."
         require(result.count(split), rule, words=counts.words.total())
     table.save(build.output_dir)

@@ -103,8 +103,8 @@ def make_pairs(
 ) -> tuple[Pairs, Counter]:
     """Create pairs as the released code does; see `pairs.make_pairs`.
 
-    Coins and places to cut are drawn for each sentence, as if a chunk began
-    there; the chunks are determined afterwards.
+    Coin flips and cut positions are drawn for every sentence, as if a chunk
+    began there; only then are the chunks determined.
     """
     offsets = documents.offsets()
     part_of = np.repeat(np.arange(len(documents.parts)), documents.parts)

@@ -165,7 +165,7 @@ def report(statistics: dict) -> str:
 # A larger share of one-segment chunks means that lines are too long.
 MANY_ONE_SEGMENT = 0.3
 
-# Warn if chunks without an order contained a larger share of the text.
+# Warn if the dropped chunks contained a larger share of the text.
 MUCH_DROPPED = 0.05
 
 # A larger share of unknown tokens means that the vocabulary does not fit.
@@ -184,8 +184,8 @@ UNEVEN = 0.02
 CHANCE = 4.0  # standard deviations
 
 # With fewer than FEW_HELD_OUT held-out records, the loss is a poor estimate. If
-# so many records are more than MUCH_HELD_OUT of the text, the user should add
-# text instead of holding out more.
+# that number of records would be more than MUCH_HELD_OUT of the text, the user
+# should add text instead of holding out more.
 FEW_HELD_OUT = 100
 MUCH_HELD_OUT = 0.2
 
@@ -194,8 +194,9 @@ HELD_OUT_MISS = 0.5
 
 
 # Many words are too long to be masked if less than FEW_MASKED of the requested
-# share is masked, and less than FEW_BUDGETS_MET of the examples have the due
-# number of predictions. (In short examples, rounding alone reduces the share.)
+# share is masked, and less than FEW_BUDGETS_MET of the examples have the
+# requested number of predictions. (In short examples, rounding alone reduces
+# the share.)
 FEW_MASKED = 0.8
 FEW_BUDGETS_MET = 0.5
 FEWEST_MASKED_RECORDS = 30

@@ -1,4 +1,4 @@
-"""Split text files into blocks of whole lines, and blocks into documents."""
+"""Text files split into blocks of whole lines, and blocks into documents."""
 
 import concurrent.futures
 import contextlib
@@ -53,7 +53,7 @@ def document_hash(lines: list[str], seed: int) -> int:
 def _inside_line(data: bytes) -> int:
     """Return where to cut a line that is too long.
 
-    This is after the last space or, if there is none, before the last
+    The cut is after the last space or, if there is none, before the last
     character.
     """
     end = data.rfind(b" ") + 1
@@ -87,7 +87,7 @@ def _chunks(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _line_feeds(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield chunks in which lone carriage returns are line feeds."""
+    """Yield chunks, with lone carriage returns replaced by line feeds."""
     rest = b""
     for chunk in chunks:
         data = rest + chunk
@@ -142,7 +142,7 @@ def _row_pieces(
             if size >= BLOCK_BYTES:
                 yield b"".join(lines)
                 lines, size = [], 0
-    except Refused:  # if the row is skipped, this block has more rows
+    except Refused:  # a run that skips the row adds more rows to this block
         raise
     except BadData as error:  # rows before the damage are usable
         yield b"".join(lines)
@@ -236,7 +236,7 @@ def _raw_blocks(layout: str, pieces: Iterator[bytes]) -> Iterator:
 
 
 def _lines_not_utf8(data: bytes) -> tuple[int, int]:
-    """Return the number of lines that are not UTF-8, and that of all lines.
+    """Return the number of lines that are not UTF-8, and of lines in total.
 
     Blank lines are not counted if a line is not UTF-8.
     """

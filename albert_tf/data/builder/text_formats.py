@@ -232,7 +232,7 @@ def _text_of(line: str, field: str, place: str) -> str:
     text = record.get(field) if isinstance(record, dict) else None
     if not isinstance(text, str):
         raise BadData(
-            "`text_field` must name a text in every JSON object. Received: "
+            "`text_field` must name a string in every JSON object. Received: "
             f"text_field={field}, with {_received(record, field)} in {place}"
         )
     return SURROGATE.sub(REPLACEMENT, text)

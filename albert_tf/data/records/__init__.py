@@ -2,7 +2,7 @@
 
 A data directory contains the records, `metadata.json`, which describes them,
 and the tokenizer files. Records of the released code have no `metadata.json`;
-the metadata are then derived from the records.
+their metadata are derived from the records themselves.
 
 `metadata` reads or derives the metadata, and `tfrecord` encodes and decodes
 single records. `input_pipeline` checks, shuffles and batches records, which

@@ -353,7 +353,7 @@ def _explained(
         said = message[message.index(path) :].splitlines()[0].rstrip("]")
         return _refusal(fault_in(path) or said)
     if UNPARSED in message:
-        # If there is none, the record is in another folder of the run.
+        # If no fault is found, the record is in another folder of the run.
         fault = next(filter(None, map(fault_in, paths)), "")
         return _refusal(fault) if fault else None
     return None
@@ -363,7 +363,7 @@ def _explained(
 def errors_explained(data_dir: str, metadata: Metadata) -> Iterator[None]:
     """Convert TensorFlow errors about damaged records to `InputError`.
 
-    `input_pipeline` ensures that almost all of them name their file. Other
+    This module ensures that almost all of these errors name their file. Other
     errors, such as compiler errors, are raised unchanged, without reading any
     record.
     """

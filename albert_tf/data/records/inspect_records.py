@@ -70,7 +70,7 @@ def find_paths(patterns: str) -> list[str]:
 
 
 def find_vocabulary(path: str, config: TokenizerConfig) -> Vocabulary | None:
-    """Return the tokenizer of the flags, or what the file's folder contains.
+    """Return the tokenizer set by flags, or the vocabulary beside the file.
 
     The result is None if there is neither a tokenizer nor a symbol table.
 

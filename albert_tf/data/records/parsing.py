@@ -39,7 +39,7 @@ def mask_words(
     mask_id: int,
     draws: Draws,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mask whole words; return the new ids, and which are predicted, [B, T].
+    """Mask whole words; return new ids, and whether each is predicted, [B, T].
 
     As in PL-BERT (https://arxiv.org/abs/2301.08810), each word is a sequence of
     symbols, followed by a separator, and there are no special tokens. Random
@@ -57,7 +57,7 @@ def mask_words(
     word = np.cumsum(~is_symbol, axis=1) - ~is_symbol  # index of the word
 
     def of_word() -> np.ndarray:
-        """Draw a number for each word; return it at the word's symbols."""
+        """Return a random number for each word, repeated at its symbols."""
         return np.take_along_axis(draws.uniform(positions), word, 1)
 
     chosen = is_symbol & (of_word() < config.masked_lm_prob)

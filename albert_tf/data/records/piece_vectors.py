@@ -2,12 +2,12 @@
 
 A masked language model first learns which pieces can replace one another. It
 stores this knowledge in the embedding table, which contains most of the weights
-of a small ALBERT model. The text reveals such pieces before training, because
-they have the same neighbors. The vectors are the left singular vectors of the
-positive pointwise mutual information of pieces and neighbors, scaled by the
-square roots of the singular values, as Levy, Goldberg and Dagan recommend
-(https://aclanthology.org/Q15-1016). Each position around a piece is counted
-separately.
+of a small ALBERT model. The text reveals interchangeable pieces before
+training, because they have the same neighbors. The vectors are the left
+singular vectors of the positive pointwise mutual information of pieces and
+neighbors, scaled by the square roots of the singular values, as Levy, Goldberg
+and Dagan recommend (https://aclanthology.org/Q15-1016). Each position around a
+piece is counted separately.
 
 Shapes: n tokens, V vocabulary, E embedding width.
 """
@@ -75,7 +75,7 @@ def neighbor_counts(tokens: np.ndarray, vocab_size: int) -> sparse.csr_array:
 
 
 def mutual_information(counts: sparse.csr_array) -> sparse.csr_array:
-    """Return log ratios of counts to expected counts, or 0 if negative."""
+    """Return log ratios of counts to expected counts, or 0 where negative."""
     of_piece, of_neighbor = counts.sum(axis=1), counts.sum(axis=0)
     chance = of_neighbor**SMOOTHING
     chance /= chance.sum()

@@ -68,7 +68,8 @@ def fold_in(seed: Sequence[int], number: int, dtype=np.int64) -> tuple:
     Args:
       seed: the seed to start from.
       number: the number to fold in.
-      dtype: the number's type in TensorFlow, where a Python number is int32.
+      dtype: the type of the number in TensorFlow, which is int32 for a Python
+        integer.
     """
     return int(random_integers(seed, 1).view(dtype)[0]), number
 

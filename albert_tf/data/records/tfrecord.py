@@ -1,4 +1,4 @@
-"""Read and write TFRecord files and `tf.train.Example` without TensorFlow.
+"""TFRecord files and `tf.train.Example` messages, without TensorFlow.
 
 A record consists of its length (8 bytes, little-endian), a checksum of the
 length, the data, and a checksum of the data. A checksum is a masked CRC-32C of
@@ -49,7 +49,7 @@ def write(path: str, records: Iterable[bytes]) -> None:
 
 
 def read_counts(path: str) -> Counter:
-    """Return a finished record file's counts, from the counts file `path`."""
+    """Return the counts of a finished record file, read from `path`."""
     return Counter(files.read_json(path, "The counts of a file"))
 
 
@@ -334,7 +334,9 @@ def encode_unmasked(instances: Instances, id_type: np.dtype) -> list[bytes]:
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A record without padding; each segment of words ends with [SEP].
+    """A decoded record, without padding.
+
+    In records of text, each segment ends with [SEP].
 
     Attributes:
       input_ids: [n] int64, with masks applied. Dynamic records have no special
