@@ -100,7 +100,7 @@ def names() -> str:
 
 
 def parse(text: str) -> Topology:
-    """Return a slice by its name: `v5e:2x4`, `v5e-8` or `v5litepod-8`."""
+    """Return the slice with a given name: `v5e:2x4`, `v5e-8`, `v5litepod-8`."""
     match = re.fullmatch(r"(v\w+?)(?::([\dx]+)|-(\d+))", text.strip().lower())
     generation = match and ALIASES.get(match[1], match[1])
     for shape in CHIPS[generation].shapes if generation in CHIPS else ():

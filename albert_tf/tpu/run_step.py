@@ -151,7 +151,7 @@ class StepFile:
         return self.jax.jit(evaluate)
 
     def check_sizes(self, tokens: int, predictions: int) -> None:
-        """Raise an error unless examples of these sizes fit the step."""
+        """Raise an error unless examples of the given sizes fit the step."""
         wanted, slots = self.about["tokens"], self.shapes["masked_lm_ids"][1]
         require(
             tokens == wanted and predictions <= slots,
@@ -197,8 +197,8 @@ class RunStepConfig(Validated):
     )
     masked_lm_prob: float = setting(
         0.0,
-        "Share of the tokens to predict, only for records of "
-        "--masking=dynamic; 0 means the share recorded with the records.",
+        "Share of the tokens to predict, only for records made with "
+        "--masking=dynamic; 0 means the share stored with the records.",
         minimum=0.0,
         maximum=0.9,
     )
@@ -233,8 +233,8 @@ class Run:
         )
         self._check(found)
         values = found or step.bundle.read()
-        # Arrays that are bound to a device, as the step's results are, share
-        # one compilation with them.
+        # The step's results are bound to a device. The initial arrays are bound
+        # too, so that the step is compiled only once.
         self.to_device = functools.partial(
             step.jax.device_put, device=step.jax.devices()[0]
         )
@@ -401,11 +401,11 @@ class Run:
 def records_of(config: RunStepConfig, step: StepFile) -> Metadata:
     """Return the metadata of the training records, after checking it."""
     metadata = stored = read_metadata(config.data_dir)
-    rule = "`data_dir` must contain records of --task=words."
+    rule = "`data_dir` must contain records made with --task=words."
     require(metadata.task == WORDS, rule, data_dir=config.data_dir)
     if config.masked_lm_prob:
         kind = metadata.masking(TRAIN)
-        rule = "`masked_lm_prob` needs records of --masking=dynamic."
+        rule = "`masked_lm_prob` needs records made with --masking=dynamic."
         require(kind == DYNAMIC, rule, data_dir=f"{config.data_dir}, {kind}")
         metadata = metadata.masked_at(config.masked_lm_prob)
     # Held-out records keep the stored share.

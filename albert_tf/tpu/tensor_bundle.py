@@ -60,7 +60,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _entries(index: bytes, begin: int, end: int) -> Iterator[tuple]:
-    """Yield each entry's key, and the range of its value, in a block."""
+    """Yield the key, and the range of the value, of each entry in a block."""
     key, (restarts,) = b"", struct.unpack_from("<I", index, end - 4)
     at, end = begin, end - 4 * (restarts + 1)
     while at < end:

@@ -82,7 +82,10 @@ def read_facts(prefix: str) -> dict:
 
 
 class Damaged(InputError):
-    """Raised for a damaged checkpoint; `__cause__` is the original error."""
+    """An error about a damaged checkpoint.
+
+    Its `__cause__` is the original error.
+    """
 
 
 def _damage() -> tuple[type[Exception], ...]:

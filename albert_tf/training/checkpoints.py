@@ -53,7 +53,7 @@ def named_variables(model) -> dict[str, tf.Variable]:
 def present(
     model, stored: Iterable[str]
 ) -> tuple[dict[str, tf.Variable], tuple[str, ...]]:
-    """Return a model's variables without missing heads, and those heads' names.
+    """Return the variables of a model's stored parts, and the missing heads.
 
     Args:
       model: the model.
@@ -320,7 +320,7 @@ def check_claim(model_dir: str, config: AlbertConfig) -> None:
 
 
 def create_model_dir(model_dir: str, config: AlbertConfig) -> None:
-    """Create a model directory; raise an error if it has a different model.
+    """Create a model directory; raise an error if it holds a different model.
 
     A folder without a model must not contain files that a run overwrites.
     """

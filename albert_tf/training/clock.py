@@ -63,7 +63,8 @@ class Pace:
 def next_stop(step: int, last: int, cadences: Sequence[int]) -> int:
     """Return the step at which the next call must end.
 
-    This is the first multiple of any cadence after `step`, but at most `last`.
+    The result is the first multiple of any cadence after `step`, but at most
+    `last`.
     """
     return min([last, *((step // c + 1) * c for c in cadences)])
 

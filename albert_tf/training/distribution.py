@@ -340,8 +340,8 @@ def broadcast(
 ) -> None:
     """Copy the first process's variables to every process.
 
-    Otherwise, the variables could differ, because files may differ unnoticed
-    and machines may round differently.
+    Without the copy, the variables could differ, because files may differ
+    unnoticed and machines may round differently.
     """
     if processes(strategy) == 1:
         return

@@ -41,7 +41,7 @@ def mean(rows: list[dict], name: str) -> float:
 
 
 def windows(rows: list[dict], number: int) -> list[list[dict]]:
-    """Divide rows into at most `number` windows of about equally many steps."""
+    """Divide rows into at most `number` windows of about equal step counts."""
     total = sum(row["steps"] for row in rows)
     cuts: list[list[dict]] = [[] for _ in range(number)]
     done = 0

@@ -33,7 +33,7 @@ class RequireFinite(Hook):
     """A hook that raises an error if a loss or gradient is not finite.
 
     Args:
-      skips: whether the trainer skips the updates of such steps; if so, only
+      skips: whether the trainer skips updates that are not finite; if so, only
         `MAX_BAD_STEPS` such steps in a row are an error.
     """
 

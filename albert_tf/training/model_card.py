@@ -83,7 +83,10 @@ def shape_of(config: dict) -> str:
 
 
 def sources_of(flags: dict[str, str]) -> dict[str, str]:
-    """Return {name: value} for a run's inputs and its last records' size."""
+    """Return {name: value} for a run's inputs.
+
+    The value of "Text" is the size of the text of the last records.
+    """
     sources = {
         name: flags[flag]
         for flag, name in INPUT_FLAGS.items()

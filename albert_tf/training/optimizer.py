@@ -353,7 +353,7 @@ class Optimizer(keras.optimizers.Optimizer):
     def build(self, variables, names: Sequence[str] = ()):
         """Create the variables' slots, initialized to zero.
 
-        The variables' `names` are by default their Keras paths.
+        By default, `names` are the variables' Keras paths.
         """
         if self.built:
             return
@@ -383,10 +383,10 @@ class Optimizer(keras.optimizers.Optimizer):
     def reduce(self, gradients: list[tf.Tensor]):
         """Return the clipped sum of all replicas' gradients, and a norm.
 
-        The norm is that of the sum before the sum is clipped. With
-        `per_replica`, each replica's gradients are clipped instead of the sum.
-        This method must be called in a replica. The replicas' gradients must
-        add up to the gradient of the whole batch.
+        The norm is that of the sum before clipping. With `per_replica`, each
+        replica's gradients are clipped instead of the sum. This method must be
+        called in a replica. The replicas' gradients must add up to the gradient
+        of the whole batch.
         """
         limit = self.config.clip_norm
         if self.per_replica:

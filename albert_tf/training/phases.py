@@ -198,7 +198,7 @@ def phase_at(phases: Sequence[Phase], place: float) -> Phase:
 
 
 def examples_read(phases: Sequence[Phase], steps: int) -> dict[str, int]:
-    """Return {folder: examples read} after `steps` steps of these phases."""
+    """Return {folder: examples read} after `steps` steps of the phases."""
     read = dict.fromkeys((phase.data_dir for phase in phases), 0)
     for phase in phases:
         last = steps if phase is phases[-1] else min(steps, phase.end)
@@ -208,7 +208,7 @@ def examples_read(phases: Sequence[Phase], steps: int) -> dict[str, int]:
 
 
 def batch_in_tokens(size: int, tokens: int, now: int, unit: int) -> int:
-    """Return the batch size that keeps about as many tokens at a new length.
+    """Return a batch size for a new length that roughly keeps the token count.
 
     Args:
       size: number of examples in a batch.
@@ -337,7 +337,8 @@ def row(phase: Phase) -> tuple[str, ...]:
 def mean_work(phases: Sequence[Phase], config: AlbertConfig) -> float:
     """Return the mean FLOPs per example over all examples of a run.
 
-    A phase's share of the schedule is taken as its share of the training time.
+    A phase's share of the schedule is assumed to be its share of the training
+    time.
     """
     each = 0.0
     for phase in phases:

@@ -71,7 +71,7 @@ def corrected_schedule(
     The rate is never zero before the end of the run, and does not jump when
     warm-up ends: warm-up ends at the peak, where decay starts. Before
     `start_warmup_step`, the rate decays as if there were no warm-up, as in the
-    run that is being continued. `share_left` is the form of the decay, such as
+    run that is being continued. `share_left` is the decay function, such as
     `polynomial_decay`.
     """
     start, warmup = config.start_warmup_step, config.num_warmup_steps

@@ -118,7 +118,7 @@ def add(left: list[tf.Tensor], right: list[tf.Tensor]) -> list[tf.Tensor]:
 
 
 def cut(batch: Batch, pieces: int, index: tf.Tensor) -> Batch:
-    """Return micro-batch `index` of a batch in `pieces` equal parts."""
+    """Return part `index` of a batch divided into `pieces` equal parts."""
 
     def piece(x):
         size = x.shape[0] // pieces

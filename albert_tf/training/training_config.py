@@ -128,8 +128,8 @@ class TrainingConfig(Validated):
     random_seed: int = variant(
         RANDOM_SEED,
         help="Seed of weights, data and dropout.",
-        change="data in another order, some of them twice in this epoch and "
-        "others never; other masks",
+        change="data in another order, with some examples twice in this epoch "
+        "and others never; other masks",
     )
 
     @property

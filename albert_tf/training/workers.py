@@ -187,8 +187,8 @@ def meet(jobs: Mapping[str, list[str]], job: str, index: int) -> None:
             wait_for_workers(workers)
         print(
             "All workers have started; TensorFlow connects them within "
-            f"{MEET_SECONDS} s, or this process ends. Until then, it ignores "
-            "SIGTERM; Ctrl-C ends it",
+            f"{MEET_SECONDS} s, or this process ends. Until then, the process "
+            "ignores SIGTERM; Ctrl-C ends it",
             file=sys.stderr,
             flush=True,
         )

@@ -169,7 +169,7 @@ def checkpoint_steps(means: Resources, values: dict) -> Choice:
     between = max(means.seconds / EVALUATIONS, LEAST_SECONDS)
     between = min(between, MOST_SECONDS, means.seconds / 2)
     steps = math.ceil(values["num_train_steps"] * between / means.seconds)
-    return Choice(steps, f"every {between:.0f} s; a kill loses at most that")
+    return Choice(steps, f"every {between:.0f} s, the most that can be lost")
 
 
 def choose_start(config: AlbertConfig, dynamic: bool) -> dict[str, Choice]:
@@ -181,7 +181,7 @@ def choose_start(config: AlbertConfig, dynamic: bool) -> dict[str, Choice]:
     """
     layers = config.num_hidden_layers
     fewer = max(math.ceil(layers / 2), config.num_hidden_groups)
-    reason = "skips the plateau at the frequencies of pieces"
+    reason = "skips the plateau of predicting by frequency alone"
     chosen = {"initial_weights": Choice("informed", reason)}
     if dynamic:
         reason = "many masks teach more at first; the end has the usual share"

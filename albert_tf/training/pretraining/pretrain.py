@@ -195,8 +195,8 @@ def pretrain(
 ) -> RunResult:
     """Pretrain an ALBERT model on records, and write a model directory.
 
-    An existing run in that directory resumes. The keyword arguments are the
-    flags of `pretrain.py`.
+    If the directory contains a run, that run is resumed. The keyword arguments
+    are the flags of `pretrain.py`.
 
     Args:
       pretraining: inputs and outputs.

@@ -126,7 +126,7 @@ class PretrainingConfig:
         None,
         "Shares of the tokens to predict, such as `0.30:0.4,0.20:0.3,0.15`, "
         "with shares of the steps or, with budget_hours, of the time; only for "
-        "records of --masking=dynamic.",
+        "records made with --masking=dynamic.",
         means="the records' masked_lm_prob",
         group=LENGTH,
     )

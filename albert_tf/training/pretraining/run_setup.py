@@ -139,9 +139,9 @@ def check_readers(folders: Folders, devices: DistributionConfig) -> None:
     dynamic_ones = [f for f in folders if folders[f].masking(TRAIN) == DYNAMIC]
     require(
         not (dynamic_ones and distribution.reads_remotely(devices)),
-        "Records of --masking=dynamic are masked in Python, which the hosts "
-        "of a remote TPU do not run: train on the TPU VM with tpu_name=local, "
-        "or make the records with --masking=static.",
+        "Records made with --masking=dynamic are masked in Python, which the "
+        "hosts of a remote TPU do not run: train on the TPU VM with "
+        "tpu_name=local, or make the records with --masking=static.",
         tpu_name=devices.tpu_name,
         data_dir=", ".join(dynamic_ones),
     )
@@ -181,7 +181,7 @@ def fingerprint(folders: Folders) -> str:
 
 @contextlib.contextmanager
 def errors_explained(folders: Folders) -> Iterator[None]:
-    """Convert errors that name a file of records to an `InputError`."""
+    """Convert errors about damaged records in any folder to `InputError`."""
     with contextlib.ExitStack() as stack:
         for folder, metadata in folders.items():
             stack.enter_context(

@@ -226,8 +226,8 @@ def check_source(
         and (key, state) != ("vocab_size", TRANSPLANT)
     ]
     rule = "`init_checkpoint` may differ from `albert_config_file` only in "
-    rule += "layers, groups, sharing, positions and dropout, and with "
-    rule += "`init_state=transplant` in the vocabulary."
+    rule += "layers, groups, sharing, positions and dropout and, with "
+    rule += "`init_state=transplant`, in the vocabulary."
     require(not different, f"{rule} Received: {', '.join(different)}")
 
 
@@ -381,7 +381,7 @@ def start_weights(
         variable.assign(value)
     lines = describe_warm_start(source, target, names)
     lines += [
-        f"a new {head[:-1]} head, because none is stored that fits"
+        f"a new {head[:-1]} head, because no stored head fits"
         for head in absent
     ]
     if transplant:
