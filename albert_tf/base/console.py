@@ -8,6 +8,11 @@ from tqdm import tqdm
 SECONDS_BETWEEN_LINES = 20.0
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with a noun, such as "1 step" or "1,000 steps"."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 class Progress:
     """A progress bar with current values, the rate and the time left.
 

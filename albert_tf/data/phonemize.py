@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from albert_tf.base import files, processes, program
-from albert_tf.base.console import SECONDS_BETWEEN_LINES
+from albert_tf.base.console import SECONDS_BETWEEN_LINES, counted
 from albert_tf.base.errors import require
 from albert_tf.base.packages import need
 from albert_tf.base.settings import (
@@ -343,17 +343,17 @@ def phonemize(config: PhonemizeConfig) -> Phonemized:
         BuildFolder(folder, None, config.identity(paths)).claim()
         counts, silent = _run(config, paths)
     text_formats.warn_of_bad_items(counts, config.on_bad_text)
-    earlier = f"; {counts['finished']:,} files were already finished"
+    earlier = f"; {counted(counts['finished'], 'file')} already finished"
     print(
-        f"{folder}: {counts['sentences']:,} sentences, "
-        f"{counts['words']:,} words and marks"
+        f"{folder}: {counted(counts['sentences'], 'sentence')}, "
+        f"{counted(counts['words'], 'word')} and marks"
         f"{earlier * bool(counts['finished'])}"
     )
     if silent:
         examples = (f"{word} ({n:,})" for word, n in silent.most_common(SHOWN))
         print(
-            f"Warning: {silent.total():,} words without phonemes were omitted, "
-            f"such as {', '.join(examples)}"
+            f"Warning: omitted {counted(silent.total(), 'word')} without "
+            f"phonemes, such as {', '.join(examples)}"
         )
     sizes = counts["sentences"], counts["words"], silent.total()
     return Phonemized(folder, *sizes)

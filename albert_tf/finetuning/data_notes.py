@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from albert_tf.base.console import counted
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.task import Task
 from albert_tf.text.tokenizers import Tokenizer
@@ -104,9 +105,11 @@ def text_notes(
     lines = []
     empty = int(np.sum(features.second_starts <= 2))  # [CLS] and [SEP]
     if empty and alone:
-        lines.append(f"Note: {empty:,} texts (of any column) are empty")
+        lines.append(f"Note: {counted(empty, 'empty text')} (in any column)")
     elif empty:
-        lines.append(f"Note: in {empty:,} rows, the first text is empty")
+        lines.append(
+            f"Note: in {counted(empty, 'row')}, the first text is empty"
+        )
     unknown = float(np.mean(features.tokens == tokenizer.unk_id))
     if unknown > UNKNOWN_SHARE:
         lines.append(

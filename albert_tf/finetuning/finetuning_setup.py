@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.base import files, settings
+from albert_tf.base.console import counted
 from albert_tf.base.errors import require
 from albert_tf.base.settings import (
     ACTIONS,
@@ -399,11 +400,10 @@ class Job:
         lines = [f"Task {self.task.name} ({self.task.kind}), {length} tokens"]
         for split in (*self.train, *self.eval, *self.predict):
             examples, rows = len(split.examples), len(split.features.lengths)
-            in_rows = f" in {rows} rows" * (rows != examples)
+            in_rows = f" in {counted(rows, 'row')}" * (rows != examples)
             lines.append(
-                f"  {split.name}: {examples} examples{in_rows}, "
-                f"{split.features.full_rows()} of them fill or exceed "
-                f"{length} tokens"
+                f"  {split.name}: {counted(examples, 'example')}{in_rows}, "
+                f"{split.features.full_rows()} of at least {length} tokens"
             )
             found = notes(
                 self.task, split.features, self.tokenizer, split.examples

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from albert_tf.base.console import counted
 from albert_tf.base.errors import require
 from albert_tf.data.row_files import Row
 from albert_tf.data.table_sources import InMemoryTable
@@ -154,8 +155,8 @@ class SentenceTask(Task):
             examples.append(Example(name, text, pair, label))
         if unlabeled:
             print(
-                f"Note: {path}: skipped {unlabeled} examples without an "
-                f"agreed label ({columns.no_label!r})"
+                f"Note: {path}: skipped {counted(unlabeled, 'example')} "
+                f"without an agreed label ({columns.no_label!r})"
             )
         return examples
 

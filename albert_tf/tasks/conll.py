@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Iterable, Sequence
 
+from albert_tf.base.console import counted
 from albert_tf.base.errors import require
 from albert_tf.data.file_kinds import CSV, JSON, JSONL, kind_of, read_text
 from albert_tf.data.row_files import Row, csv_cells
@@ -300,8 +301,8 @@ def note_skipped(path: str, header: bool, comments: int, ids: int) -> None:
     """Print how many lines of a file are not words."""
     lines = {
         "a header": header,
-        f"{comments} comment lines": comments,
-        f"{ids} lines of multiword tokens or empty nodes": ids,
+        counted(comments, "comment line"): comments,
+        f"{counted(ids, 'line')} of multiword tokens or empty nodes": ids,
     }
     found = [text for text, number in lines.items() if number]
     if found:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from albert_tf.base import files
+from albert_tf.base.console import counted
 from albert_tf.base.errors import require
 from albert_tf.base.settings import plain
 from albert_tf.data import file_kinds
@@ -193,18 +194,18 @@ class Reader:
             questions[name] = self._question(name, entry)
         if self.moved:
             print(
-                f"Note: {self.path}: {self.moved} answers are not at their "
+                f"Note: {self.path}: {counted(self.moved, 'answer')} not at "
                 "`answer_start`; the nearest occurrence of the text is used"
             )
         require(
             not self.faults,
-            f"Correct or remove {len(self.faults)} questions:\n  "
+            f"Correct or remove {counted(len(self.faults), 'question')}:\n  "
             + "\n  ".join(self.faults),
         )
         if self.absent:
             print(
-                f"Note: {self.path}: {self.absent} questions have answers "
-                "that do not occur in their context"
+                f"Note: {self.path}: for {counted(self.absent, 'question')}, "
+                "an answer does not occur in the context"
             )
         return list(questions.values())
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from albert_tf.base.console import format_table
+from albert_tf.base.console import counted, format_table
 from albert_tf.base.errors import require
 from albert_tf.data.masking import DYNAMIC
 from albert_tf.data.records.metadata import TRAIN, Metadata
@@ -311,7 +311,7 @@ def description(phases: Sequence[Phase]) -> str:
         masks = "" if rate is None else f", masks {rate:g}"
         end = "the end" if phase is phases[-1] else f"step {phase.end}"
         parts.append(
-            f"to {end}: {phase.layers} layer{'s' * (phase.layers != 1)}, "
+            f"to {end}: {counted(phase.layers, 'layer')}, "
             f"batches of {phase.batch_size}{masks}"
         )
     return f"({'; '.join(parts)})"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 import tensorflow as tf
 
 from albert_tf.base import files
-from albert_tf.base.console import Progress
+from albert_tf.base.console import Progress, counted
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.interrupts import in_main_thread, seen_at_once
 from albert_tf.base.settings import RunFact
@@ -485,7 +485,7 @@ def describe_run(trainer: Trainer, run_phases: Sequence[Phase]) -> None:
     replicas = trainer.strategy.num_replicas_in_sync
     has_ratio = optimizer.config.rule.has_trust_ratio
     print(
-        f"{size:,} parameters, {replicas} replica{'s' * (replicas > 1)}, "
+        f"{size:,} parameters, {counted(replicas, 'replica')}, "
         f"batches of {first.batch_size} x {first.metadata.max_seq_length} "
         f"tokens, {optimizer.config.optimizer} at "
         f"{optimizer.config.learning_rate:g}\n"

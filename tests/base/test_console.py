@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from albert_tf.base import console
-from albert_tf.base.console import Progress, format_table
+from albert_tf.base.console import Progress, counted, format_table
 
 
 @pytest.fixture
@@ -85,3 +85,12 @@ def test_the_first_column_of_a_table_is_on_the_left():
         "longer",
         "b       12.125",
     ]
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0 rows"), (1, "1 row"), (2, "2 rows"), (12345, "12,345 rows")],
+)
+def test_only_one_thing_is_singular(number, text):
+    """The noun is in the plural unless the number is 1."""
+    assert counted(number, "row") == text

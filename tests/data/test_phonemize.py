@@ -201,7 +201,7 @@ def test_silent_words_are_counted(convert, capsys):
     """A warning states the number of words without phonemes, and examples."""
     convert("** a *** ***\n")
     printed = capsys.readouterr().out
-    assert "1 sentences, 1 words" in printed
+    assert "1 sentence, 1 word and" in printed
     assert "3 words without phonemes" in printed
     assert "*** (2), ** (1)" in printed
     convert(" ".join("*" * n for n in range(1, 13)), "other")
@@ -282,7 +282,7 @@ def test_a_run_resumes(convert, small_blocks, spoken, capsys, monkeypatch):
     assert convert(LONG) == folder
     said = capsys.readouterr().out
     number = len([*folder.glob("phonemes-*.jsonl")]) - 1
-    assert f"marks; {number} files were already finished\n" in said
+    assert f"marks; {number} files already finished\n" in said
     assert re.search(r"^\d+ words, [\d,]+/s$", said, re.MULTILINE)
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
     assert {p: p.stat().st_mtime_ns for p in kept} == kept

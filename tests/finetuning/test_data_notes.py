@@ -103,7 +103,7 @@ def test_suspicious_texts(words):
     rows = features([6, 3, 8])  # pairs, of which the second has no texts
     rows.second_starts[:] = 2, 2, 5
     assert notes(task, rows, words) == empty
-    texts = ["Note: 2 texts (of any column) are empty"]
+    texts = ["Note: 2 empty texts (in any column)"]
     assert notes(find("embedding"), rows, words) == texts
     rows = features([10, 10])
     rows.tokens[:1] = words.unk_id

@@ -77,8 +77,8 @@ def test_the_first_split_chooses_the_best_weights():
 @pytest.mark.parametrize(
     ("examples", "counts"),
     [
-        (3, "3 examples, 2 of them fill or exceed 4 tokens"),
-        (1, "1 examples in 3 rows, 2 of them fill or exceed 4 tokens"),
+        (3, "3 examples, 2 of at least 4 tokens"),
+        (1, "1 example in 3 rows, 2 of at least 4 tokens"),
     ],
 )
 def test_rows_are_counted_where_they_are_not_examples(words, examples, counts):

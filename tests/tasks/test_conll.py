@@ -118,7 +118,7 @@ def test_layouts_of_files(tmp_path, text, name, capsys):
     found = read(tmp_path, text, name=name)
     assert columns(found) == TWO
     note = capsys.readouterr().out
-    assert ("comment lines" in note) == text.startswith(("# ", "#\t"))
+    assert ("comment line" in note) == text.startswith(("# ", "#\t"))
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_a_note_counts_the_lines_that_are_left_out(tmp_path, capsys):
     assert not capsys.readouterr().out
     read(tmp_path, "token tag\n# one two three\nEU O\n")
     note = capsys.readouterr().out
-    assert note.endswith("skipped a header, 1 comment lines\n")
+    assert note.endswith("skipped a header, 1 comment line\n")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Set
 
 from albert_tf.base import files, program
+from albert_tf.base.console import counted
 from albert_tf.base.errors import require
 from albert_tf.base.packages import need
 from albert_tf.base.processes import Workers, available
@@ -292,10 +293,10 @@ def summary(
     lines = [report(metadata.statistics)]
     for split, entries in metadata.splits.items():
         lines.append(
-            f"  {split}: {metadata.count(split):,} records of "
+            f"  {split}: {counted(metadata.count(split), 'record')} of "
             f"{metadata.max_seq_length} tokens and "
-            f"{metadata.max_predictions_per_seq} predictions in "
-            f"{len(entries)} file{'s' * (len(entries) > 1)}"
+            f"{counted(metadata.max_predictions_per_seq, 'prediction')} in "
+            f"{counted(len(entries), 'file')}"
         )
     notes = warnings(metadata.statistics, masking, pairs.max_seq_length)
     return "\n".join(lines + [f"Warning: {warning}" for warning in notes])

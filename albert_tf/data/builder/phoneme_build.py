@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from albert_tf.base import files
+from albert_tf.base.console import counted
 from albert_tf.base.errors import require
 from albert_tf.base.processes import Workers, available
 from albert_tf.base.settings import EXAMPLES, Validated, setting
@@ -321,8 +322,8 @@ def summary(made: Metadata) -> str:
     """Return a readable summary of the records, with warnings."""
     statistics = made.statistics
     lines = [report(statistics)] + [
-        f"  {split}: {made.count(split):,} records of {made.max_seq_length} "
-        "symbols"
+        f"  {split}: {counted(made.count(split), 'record')} of "
+        f"{made.max_seq_length} symbols"
         for split in made.splits
     ]
     lines += [
