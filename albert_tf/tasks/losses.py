@@ -72,10 +72,10 @@ class Head(abc.ABC):
         temperature: float,
         batch: Batch,
     ) -> tf.Tensor:
-        """Return each example's loss for the outputs of a teacher, [B].
+        """Return each example's loss [B] against a teacher's outputs.
 
-        `targets` are the teacher's outputs. If all of them are zero, all labels
-        count as equally likely.
+        `targets` are the teacher's outputs. Except in regression, zeros mean
+        that all labels are equally likely.
         """
 
     def example_metrics(self, outputs: Outputs, batch: Batch) -> Outputs:

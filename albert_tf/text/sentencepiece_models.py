@@ -26,7 +26,7 @@ MOST_PATHS = 1 << 26  # maximum total bytes of all prefixes of keys
 
 
 def _parts_of(charsmap: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Return a map's double array, and a bool for each replacement byte.
+    """Return a map's double-array trie, and a bool per replacement byte.
 
     The bool is true if the byte begins a character.
     """

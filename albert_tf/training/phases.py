@@ -208,7 +208,7 @@ def examples_read(phases: Sequence[Phase], steps: int) -> dict[str, int]:
 
 
 def batch_in_tokens(size: int, tokens: int, now: int, unit: int) -> int:
-    """Return a batch size for a new length that roughly keeps the token count.
+    """Return a batch size for a new length, with about as many tokens.
 
     Args:
       size: number of examples in a batch.

@@ -43,7 +43,11 @@ class StepSums(NamedTuple):
 
 
 def _device_variable(value: tf.Tensor) -> tf.Variable:
-    """Return a variable local to each replica; reads use the first replica."""
+    """Return a variable with one copy per replica.
+
+    Code in a replica uses that replica's copy; other code reads the first
+    replica's copy.
+    """
     return tf.Variable(
         value,
         trainable=False,
@@ -319,7 +323,7 @@ class Trainer:
         return fold_in(seed, context.replica_id_in_sync_group)
 
     def replica_step(self, batch: Batch):
-        """Update the weights; return all replicas' report and gradient norm."""
+        """Update the weights; return the summed report and the gradient norm."""
         gradients, report = self._accumulated(batch, self.seed())
         report = all_sum(report)
         skips = self.training.on_nonfinite == "skip"

@@ -270,7 +270,7 @@ def test_the_threshold_of_an_ensemble(
 
 @pytest.mark.slow
 def test_members_that_do_not_fit(seeds, opinions, pretrained, tmp_path):
-    """Members must be fine-tuned for one task and have the same pieces."""
+    """Members must be fine-tuned for the same task and have the same pieces."""
     one, two = members(seeds)
     other = shutil.copytree(two, tmp_path / "other")
     text = (other / "task.json").read_text()

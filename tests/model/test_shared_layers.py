@@ -326,5 +326,5 @@ def test_an_unknown_form_is_refused():
     ],
 )
 def test_layers_are_shared_in_runs(changes, runs):
-    """Adjacent layers with shared blocks form a run."""
+    """Adjacent layers that share all their blocks form a run."""
     assert goldens.variant("shared", **changes).shared_layers() == runs

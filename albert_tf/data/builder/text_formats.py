@@ -146,10 +146,11 @@ class Format:
     """A layout of documents in a file.
 
     Attributes:
-      cut: a function from a buffer of whole lines to the length of the complete
-        documents in the buffer, or 0 if there are none.
-      parse: a function from a block, its lines, the name of the text field and
-        the handler of bad items to documents of stripped, non-blank lines.
+      cut: a function that takes a buffer of whole lines, and returns the length
+        of the complete documents in the buffer, or 0 if there are none.
+      parse: a function that takes a block, its lines, the name of the text
+        field and the handler of bad items, and returns documents of stripped,
+        non-blank lines.
       longest_line: the maximum number of bytes in a line, if lines must stay
         whole.
     """
