@@ -323,7 +323,7 @@ class Trainer:
         return fold_in(seed, context.replica_id_in_sync_group)
 
     def replica_step(self, batch: Batch):
-        """Update the weights; return the summed report and the gradient norm."""
+        """Update weights; return the summed report and the gradient norm."""
         gradients, report = self._accumulated(batch, self.seed())
         report = all_sum(report)
         skips = self.training.on_nonfinite == "skip"
