@@ -194,7 +194,7 @@ def test_an_ignored_interrupt_stays_ignored():
 
 @pytest.mark.parametrize(("later", "steps"), [(0, 3), (1, 2), (2, 1), (3, 1)])
 def test_each_later_phase_is_left_a_step(later, steps, monkeypatch):
-    """A phase leaves a step for each later phase, but runs at least one itself."""
+    """A phase leaves one step per later phase, but runs at least one itself."""
     monkeypatch.setattr(distribution, "of_chief", lambda strategy, n: n)
     own = mock.Mock(step=10, end=13, last=13, seconds={}, _ahead=[None] * later)
     own.clock.most.return_value = own.clock.steps_to.return_value = 9
