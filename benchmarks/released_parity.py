@@ -27,7 +27,7 @@ from albert_tf.base import program
 from albert_tf.base.console import format_table
 from albert_tf.base.settings import setting
 from albert_tf.conversion.convert_checkpoint import convert
-from albert_tf.conversion.variable_names import GOOGLE, places
+from albert_tf.conversion.variable_names import GOOGLE, stored_tensors
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import CONFIG_FILE, AlbertConfig
 from albert_tf.model.ops import cross_entropy
@@ -113,7 +113,7 @@ class Recording:
         self.folder = folder
         self.config = AlbertConfig.from_model_dir(folder)
         self.inputs = self.arrays("inputs")
-        self.places = places(self.config, GOOGLE)
+        self.stored_tensors = stored_tensors(self.config, GOOGLE)
         self.empty = ~self.inputs["input_mask"].any(axis=1)
         self.bars = BARS | (HARD_BARS if self.empty.any() else {})
         self.work = tempfile.TemporaryDirectory()
@@ -132,9 +132,9 @@ class Recording:
 
     def released(self, name: str, arrays: dict, prefix: str = ""):
         """Return the recorded array of a variable in this project's layout."""
-        place = self.places[name]
-        array = arrays[prefix + place.name]
-        return array.T if place.transposed else array
+        stored = self.stored_tensors[name]
+        array = arrays[prefix + stored.name]
+        return array.T if stored.transposed else array
 
     def batch(self) -> dict[str, tf.Tensor]:
         """Return the inputs with the names that the training loop uses."""

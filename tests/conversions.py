@@ -11,7 +11,7 @@ import safetensors.numpy
 
 from albert_tf.base.errors import InputError
 from albert_tf.conversion.convert_checkpoint import convert
-from albert_tf.conversion.variable_names import ALBERT_ZH, places
+from albert_tf.conversion.variable_names import ALBERT_ZH, stored_tensors
 
 
 def with_slots(table: dict, names=("adam_m", "adam_v")) -> dict:
@@ -39,8 +39,8 @@ def zh_table(config) -> dict[str, np.ndarray]:
     """Return random weights with the names of albert_zh's first release."""
     ours = goldens.random_weights(config)
     return {
-        place.name: ours[name].T.copy() if place.transposed else ours[name]
-        for name, place in places(config, ALBERT_ZH).items()
+        stored.name: ours[name].T.copy() if stored.transposed else ours[name]
+        for name, stored in stored_tensors(config, ALBERT_ZH).items()
     }
 
 

@@ -12,7 +12,11 @@ import pathlib
 
 import numpy as np
 
-from albert_tf.conversion.variable_names import GOOGLE, places, variable_shapes
+from albert_tf.conversion.variable_names import (
+    GOOGLE,
+    stored_tensors,
+    variable_shapes,
+)
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
 from albert_tf.training.checkpoints import named_variables
@@ -89,8 +93,8 @@ def load(name: str) -> Golden:
 def to_ours(table: dict, config: AlbertConfig) -> dict[str, np.ndarray]:
     """Return released weights with this project's names and layouts."""
     return {
-        name: table[place.name].T if place.transposed else table[place.name]
-        for name, place in places(config, GOOGLE).items()
+        name: table[stored.name].T if stored.transposed else table[stored.name]
+        for name, stored in stored_tensors(config, GOOGLE).items()
     }
 
 

@@ -16,7 +16,7 @@ from albert_tf.conversion.huggingface_heads import (
     POOLING_CONFIG,
     SETTINGS,
     head_of,
-    head_places,
+    head_tensors,
 )
 from albert_tf.conversion.named_tensors import Tensors, to_layout
 from albert_tf.conversion.sources import (
@@ -41,8 +41,8 @@ from albert_tf.training.model_card import write_card
 
 def step_of(tensors: Tensors) -> int:
     """Return the number of training steps, or 0 if unknown."""
-    known = MODEL_DIR.step in tensors.shapes
-    return int(tensors.read(MODEL_DIR.step)) if known else 0
+    has_step = MODEL_DIR.step in tensors.shapes
+    return int(tensors.read(MODEL_DIR.step)) if has_step else 0
 
 
 def write_model_dir(folder: str, source: Source) -> int:
@@ -73,19 +73,20 @@ def write_tf1(folder: str, source: Source) -> int:
 
 
 def write_huggingface(
-    folder: str, source: Source, form: str = "huggingface"
+    folder: str, source: Source, output_format: str = "huggingface"
 ) -> int:
     """Write a Hugging Face folder; return the number of tensors.
 
     Args:
       folder: the folder to write to.
       source: the model, including the head of its task.
-      form: the output format, for the loading instructions in the model card.
+      output_format: the format that the loading instructions in the model card
+        describe.
     """
     config = as_released(source.config)
-    head = source.task and head_of(source.task)
-    places = head_places(source.task, config)
-    tensors = to_layout(source.tensors, config, HUGGING_FACE, places)
+    head_config = source.task and head_of(source.task)
+    head = head_tensors(source.task, config)
+    tensors = to_layout(source.tensors, config, HUGGING_FACE, head)
     if source.tokenizer and not huggingface.write_tokenizer(
         folder, source.tokenizer, config.max_position_embeddings
     ):
@@ -97,17 +98,17 @@ def write_huggingface(
         source.task.save(folder)
     if source.symbols:
         source.symbols.save(folder)
-        head = plbert.head_of(source.symbols) | (head or {})
-    huggingface.write(folder, config, tensors, head)
+        head_config = plbert.head_of(source.symbols) | (head_config or {})
+    huggingface.write(folder, config, tensors, head_config)
     if not source.symbols:
-        write_card(folder, source.folder, form)
+        write_card(folder, source.folder, output_format)
     return len(tensors)
 
 
 def write_styletts2(folder: str, source: Source) -> int:
     """Write PL-BERT's files with the heads; return the number of tensors."""
     config = as_released(source.config)
-    head = plbert.head_places(source.tensors.shapes, config)
+    head = plbert.head_tensors(source.tensors.shapes, config)
     tensors = to_layout(source.tensors, config, PLBERT, head)
     source.symbols.save(folder)
     plbert.write(folder, config, tensors, step_of(source.tensors))
@@ -127,7 +128,7 @@ MODULES = {
 def write_sentence_transformers(folder: str, source: Source) -> int:
     """Write a sentence-transformers folder; return the number of tensors."""
     require(
-        source.tokenizer and not head_places(source.task, source.config),
+        source.tokenizer and not head_tensors(source.task, source.config),
         "`to=sentence_transformers` needs a model that has a tokenizer and is "
         "either pretrained or fine-tuned for embedding.",
         task=source.task and source.task.name,
@@ -139,21 +140,25 @@ def write_sentence_transformers(folder: str, source: Source) -> int:
     count = write_huggingface(folder, source, "sentence_transformers")
     positions = source.config.max_position_embeddings
     length = source.task.config.max_seq_length if source.task else positions
-    name, unit = source.task.head_arguments if source.task else ("mean", True)
+    pooling_mode, normalize = (
+        source.task.head_arguments if source.task else ("mean", True)
+    )
     modules = [
-        {"idx": i, "name": str(i), "path": path, "type": kind}
-        for i, (path, kind) in enumerate(MODULES.items())
-        if unit or path != "2_Normalize"
+        {"idx": i, "name": str(i), "path": path, "type": class_name}
+        for i, (path, class_name) in enumerate(MODULES.items())
+        if normalize or path != "2_Normalize"
     ]
-    width = {"word_embedding_dimension": source.config.hidden_size}
-    pooling = width | {flag: way == name for flag, way in FLAGS.items()}
+    dimension = {"word_embedding_dimension": source.config.hidden_size}
+    pooling = dimension | {
+        flag: mode == pooling_mode for flag, mode in FLAGS.items()
+    }
     contents = {
         MODULES_FILE: modules,
         SETTINGS: {"similarity_fn_name": "cosine"},
         "sentence_bert_config.json": {"max_seq_length": length},
         POOLING_CONFIG: pooling,
     }
-    if unit:
+    if normalize:
         contents["2_Normalize/config.json"] = {}
     for module in modules[1:]:
         files.make_folder(files.join(folder, module["path"]))
@@ -169,14 +174,16 @@ TARGETS = {
     "sentence_transformers": write_sentence_transformers,
     "styletts2": write_styletts2,
 }
-HALVED = ("huggingface", "sentence_transformers")
-OF_PHONEMES = ("model_dir", "huggingface", "styletts2")
+FLOAT16_TARGETS = ("huggingface", "sentence_transformers")
+PHONEME_TARGETS = ("model_dir", "huggingface", "styletts2")
 
 
 def _check(source: Source, to: str, pairs: bool) -> None:
     """Raise `InputError` if an argument or a file does not fit the model."""
-    rule = f"`to` must be one of {', '.join(OF_PHONEMES)} for a phoneme model."
-    require(not source.symbols or to in OF_PHONEMES, rule, to=to)
+    rule = (
+        f"`to` must be one of {', '.join(PHONEME_TARGETS)} for a phoneme model."
+    )
+    require(not source.symbols or to in PHONEME_TARGETS, rule, to=to)
     rule = "Only phoneme models, which have a file "
     rule += f"{SYMBOLS_FILE}, can be converted to styletts2."
     require(source.symbols or to != "styletts2", rule, input=source.path)
@@ -203,7 +210,7 @@ def convert(
     output: str,
     to: str,
     half_precision: bool = False,
-    **how: bool | str | None,
+    **options: bool | str | None,
 ) -> list[str]:
     """Convert a model; return the lines of a report.
 
@@ -212,7 +219,7 @@ def convert(
       output: a new or empty folder.
       to: a key of `TARGETS`.
       half_precision: whether to store the weights as float16.
-      **how: the fields of `Reading`.
+      **options: the fields of `Reading`.
 
     Raises:
       InputError: if the input cannot be converted; no output folder remains.
@@ -220,11 +227,11 @@ def convert(
     rule = "`output` must be a new or empty folder."
     require(files.is_free(output), rule, output=output)
     require(
-        to in HALVED or not half_precision,
-        f"`half_precision` needs `to={'` or `to='.join(HALVED)}`.",
+        to in FLOAT16_TARGETS or not half_precision,
+        f"`half_precision` needs `to={'` or `to='.join(FLOAT16_TARGETS)}`.",
         to=to,
     )
-    reading = Reading(**how)
+    reading = Reading(**options)
     with atomic_folder(output) as temporary:
         source = open_source(input, reading)
         _check(source, to, reading.pairs)
@@ -239,11 +246,11 @@ def convert(
         # Writing may add warnings to the source.
         lines = describe_source(source)
     lines.append(f"wrote: {output} ({to}, {count} tensors)")
-    if left_out := len(source.tensors) - count:
+    if omitted := len(source.tensors) - count:
         without_heads = to == "sentence_transformers" or source.symbols
         heads = " or of heads" if without_heads else ""
         lines.append(
-            f"warning: {left_out} tensors of the optimizer{heads} are omitted, "
+            f"warning: {omitted} tensors of the optimizer{heads} are omitted, "
             f"because a {to} folder cannot store them"
         )
     return lines

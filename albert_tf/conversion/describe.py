@@ -42,12 +42,12 @@ SHARED = {
 
 def part_of(name: str) -> str:
     """Return the part of the model to which a variable belongs."""
-    fitting = [
+    matches = [
         part
-        for part, start in PARAMETER_GROUPS.items()
-        if name.startswith(start)
+        for part, prefix in PARAMETER_GROUPS.items()
+        if name.startswith(prefix)
     ]
-    return max(fitting, key=lambda part: len(PARAMETER_GROUPS[part]))
+    return max(matches, key=lambda part: len(PARAMETER_GROUPS[part]))
 
 
 # {title of a phoneme model's linear head: number of its classes}
@@ -55,19 +55,19 @@ Heads = dict[str, int]
 
 
 def with_heads(
-    counts: dict[str, int], heads: Heads, each: int
+    counts: dict[str, int], heads: Heads, per_class: int
 ) -> dict[str, int]:
     """Return counts with any phoneme heads in place of the usual heads.
 
     Args:
       counts: {part: count} for a model with the pretraining heads.
       heads: the phoneme heads; empty for other models.
-      each: the count for each class of a phoneme head.
+      per_class: the count for each class of a phoneme head.
     """
     if not heads:
         return counts
-    kept = {part: counts[part] for part in counts if part in BACKBONE}
-    return kept | {title: each * size for title, size in heads.items()}
+    backbone = {part: counts[part] for part in counts if part in BACKBONE}
+    return backbone | {title: per_class * size for title, size in heads.items()}
 
 
 def parameters(config: AlbertConfig, heads: Heads) -> dict[str, int]:
@@ -95,27 +95,31 @@ def as_bert(config: AlbertConfig) -> AlbertConfig:
     )
 
 
-def _ratio(ours: int, theirs: int) -> str:
-    return f"{theirs / ours:.1f}x" if ours and theirs else ""
+def _ratio(count: int, bert_count: int) -> str:
+    return f"{bert_count / count:.1f}x" if count and bert_count else ""
 
 
 def parameter_lines(config: AlbertConfig, heads: Heads) -> list[str]:
     """Return the lines of the parameter table."""
-    ours, bert = (parameters(c, heads) for c in (config, as_bert(config)))
+    counts, bert_counts = (
+        parameters(c, heads) for c in (config, as_bert(config))
+    )
     rows = [("parameters", "this model", "BERT, same shape", "BERT / this")]
 
     def add(title: str, parts: tuple[str, ...]) -> None:
-        left = sum(ours[part] for part in parts)
-        right = sum(bert[part] for part in parts)
-        rows.append((title, f"{left:,}", f"{right:,}", _ratio(left, right)))
+        count = sum(counts[part] for part in parts)
+        bert_count = sum(bert_counts[part] for part in parts)
+        rows.append(
+            (title, f"{count:,}", f"{bert_count:,}", _ratio(count, bert_count))
+        )
 
     for part in BACKBONE:
         add(f"  {part}", (part,))
     add("backbone", BACKBONE)
-    for part in ours:
+    for part in counts:
         if part not in BACKBONE:
             add(f"  {part}", (part,))
-    add("with both heads", tuple(ours))
+    add("with both heads", tuple(counts))
     return format_table(rows)
 
 
@@ -174,13 +178,13 @@ def size_report(path: str, sequence_length: int | None = None) -> list[str]:
     if table:
         heads["symbol head"] = config.vocab_size
         heads["word head"] = len(table.words)
-    longest = config.max_position_embeddings
-    tokens = longest if sequence_length is None else sequence_length
+    max_length = config.max_position_embeddings
+    tokens = max_length if sequence_length is None else sequence_length
     require(
-        1 <= tokens <= longest,
+        1 <= tokens <= max_length,
         "`sequence_length` must be from 1 to `max_position_embeddings`.",
         sequence_length=tokens,
-        max_position_embeddings=longest,
+        max_position_embeddings=max_length,
     )
     name = path.replace("\\", "/").split("/")[-1].removesuffix(".json")
     return [

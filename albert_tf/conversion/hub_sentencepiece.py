@@ -59,14 +59,14 @@ SETTINGS = re.compile(
 QUOTES = {"``": "Open", "''": "Close", "``|''": "Open Close"}
 
 
-def plain_settings(rules: list[dict], pieces: str) -> dict | None:
+def plain_settings(rules: list[dict], characters: str) -> dict | None:
     """Return the `TextConfig` settings that are equivalent to rules, or None.
 
     Args:
       rules: rules of a normalizer.
-      pieces: all characters of the vocabulary. This package defines an accent
-        as a character with a combining class; `tokenizers` defines it as a
-        nonspacing mark. If the definitions differ for a character in the
+      characters: all characters of the vocabulary. This package defines an
+        accent as a character with a combining class; `tokenizers` defines it as
+        a nonspacing mark. If the definitions differ for a character in the
         vocabulary, no setting is equivalent.
     """
     names: list[str] = []
@@ -84,16 +84,16 @@ def plain_settings(rules: list[dict], pieces: str) -> dict | None:
                 name = "StripAccents"  # as `tokenizer_json` writes it
         elif name == "StripAccents" and any(
             unicodedata.category(c) == "Mn" and not unicodedata.combining(c)
-            for c in pieces
+            for c in characters
         ):
             return None
         if name != "Strip" and names[-1:] != [name]:
             names.append(name)
-    found = SETTINGS.fullmatch("".join(f"{name} " for name in names))
+    match = SETTINGS.fullmatch("".join(f"{name} " for name in names))
     keys = ("replace_quotes", "strip_accents", "do_lower_case")
-    return found and {
-        key: bool(group)
-        for key, group in zip(keys, found.groups(), strict=True)
+    return match and {
+        key: bool(value)
+        for key, value in zip(keys, match.groups(), strict=True)
     }
 
 
@@ -104,8 +104,8 @@ def keeps_spaces(content: dict, rules: list[dict]) -> bool:
       content: the content of `tokenizer.json`.
       rules: the rules of its normalizer.
     """
-    splits = flat(content.get("pre_tokenizer"))
-    if any(rule["type"] == "WhitespaceSplit" for rule in splits):
+    pre_tokenizers = flat(content.get("pre_tokenizer"))
+    if any(rule["type"] == "WhitespaceSplit" for rule in pre_tokenizers):
         return False
     text = "a  b "
     for rule in rules:
@@ -113,8 +113,8 @@ def keeps_spaces(content: dict, rules: list[dict]) -> bool:
             text = text.rstrip()
         if rule["type"] == "Replace":
             with contextlib.suppress(NotExpressible):
-                found = python_pattern(rule["pattern"])
-                text = found.sub(lambda _, r=rule: r["content"], text)
+                pattern = python_pattern(rule["pattern"])
+                text = pattern.sub(lambda _, r=rule: r["content"], text)
     return text.replace(WORD_MARK, " ").lstrip() != "a b"
 
 
@@ -145,12 +145,14 @@ def splitter(rule: dict) -> tuple[Callable[[str], bool], bool] | None:
     raise NotExpressible(kind)
 
 
-def _crosses(piece: str, where: Callable[[str], bool], each: bool) -> bool:
+def _is_split(
+    piece: str, predicate: Callable[[str], bool], individually: bool
+) -> bool:
     """Return whether a splitter would cut a piece."""
-    inside = [where(c) for c in piece]
-    if each:
-        return len(piece) > 1 and any(inside)
-    return any(inside) and not all(inside)
+    matches = [predicate(c) for c in piece]
+    if individually:
+        return len(piece) > 1 and any(matches)
+    return any(matches) and not all(matches)
 
 
 class SentencePieceReader:
@@ -174,8 +176,8 @@ class SentencePieceReader:
                 self.tokenizer_of(self.content, TextConfig(), path)
         vocab = hub.model.get("vocab", ())
         pieces = [piece.piece for piece in self.proto.pieces]
-        theirs = [piece for piece, _ in vocab]
-        if theirs and theirs != pieces:
+        json_pieces = [piece for piece, _ in vocab]
+        if json_pieces and json_pieces != pieces:
             if pieces:
                 hub.notes.append(
                     f"the pieces come from {TOKENIZER_JSON}; the pieces in "
@@ -215,14 +217,14 @@ class SentencePieceReader:
 
     def digit_comma(self) -> str:
         """Return `digit_comma`, inferred from scores if no file sets it."""
-        given = self.hub.settings.get("digit_comma")
+        setting = self.hub.settings.get("digit_comma")
         scores = [
             score
             for piece, score in self.hub.model.get("vocab", ())
             if re.search(r"\d,\Z", piece)
         ]
-        if given in DIGIT_COMMA:
-            return given
+        if setting in DIGIT_COMMA:
+            return setting
         return "none" if scores and min(scores) > NEVER else "released"
 
     def text_config(self) -> TextConfig:
@@ -235,18 +237,18 @@ class SentencePieceReader:
         hub, rules = self.hub, list(flat(self.hub.content.get("normalizer")))
         if not hub.content:
             # The rules of `AlbertTokenizer` that SentencePiece lacks.
-            known = {"replace_quotes": True}
+            settings = {"replace_quotes": True}
         else:
-            more = self._split_pieces()
+            split_rules = self._split_pieces()
             if keeps_spaces(self.hub.content, rules):
                 self.hub.differences.append(
                     "only the source encodes trailing and repeated spaces"
                 )
-            used = "".join(piece.piece for piece in self.proto.pieces)
-            known = plain_settings(rules, used)
-            if known is None or more:
-                self._compile([*rules, *more])
-                off = dict.fromkeys(known or SETTINGS_OFF, False)
+            characters = "".join(piece.piece for piece in self.proto.pieces)
+            settings = plain_settings(rules, characters)
+            if settings is None or split_rules:
+                self._compile([*rules, *split_rules])
+                off = dict.fromkeys(settings or SETTINGS_OFF, False)
                 return TextConfig(**off, digit_comma=self.digit_comma())
             spec = self.proto.normalizer_spec
             charsmap = b"".join(
@@ -255,9 +257,9 @@ class SentencePieceReader:
             )
             if spec.precompiled_charsmap != charsmap:
                 spec.precompiled_charsmap = charsmap
-        if not hub.rules_alone:
-            known |= hub.accents() | hub.flags(*SETTINGS_OFF)
-        return TextConfig(**known, digit_comma=self.digit_comma())
+        if not hub.uses_only_json:
+            settings |= hub.accents() | hub.flags(*SETTINGS_OFF)
+        return TextConfig(**settings, digit_comma=self.digit_comma())
 
     def _split_pieces(self) -> list[dict]:
         """Apply the pre-tokenizer to the pieces; return rules for texts.
@@ -267,65 +269,77 @@ class SentencePieceReader:
         cut.
         """
         rules = list(flat(self.hub.content.get("pre_tokenizer")))
-        marks = [i for i, r in enumerate(rules) if r["type"] == "Metaspace"]
-        if not marks:
+        indices = [i for i, r in enumerate(rules) if r["type"] == "Metaspace"]
+        if not indices:
             name = ", ".join(rule["type"] for rule in rules) or "none"
-            self._cannot(f"a pre-tokenizer without Metaspace ({name})")
+            self._report_unsupported(
+                f"a pre-tokenizer without Metaspace ({name})"
+            )
             return []
-        mark = rules[marks[0]]
-        usual = "always" if flag_of(mark, "add_prefix_space", True) else "never"
-        scheme = mark.get("prepend_scheme", usual)
-        if mark.get("replacement", WORD_MARK) != WORD_MARK:
-            self._cannot(f"Metaspace by {mark['replacement']!r}")
+        metaspace = rules[indices[0]]
+        default_scheme = (
+            "always"
+            if flag_of(metaspace, "add_prefix_space", True)
+            else "never"
+        )
+        scheme = metaspace.get("prepend_scheme", default_scheme)
+        if metaspace.get("replacement", WORD_MARK) != WORD_MARK:
+            self._report_unsupported(
+                f"Metaspace by {metaspace['replacement']!r}"
+            )
         spec = self.proto.normalizer_spec
         if spec.add_dummy_prefix != (scheme != "never"):
             spec.add_dummy_prefix = scheme != "never"
-        before = []
+        isolating_rules = []
         for i, rule in enumerate(rules):
-            if i == marks[0]:
-                if flag_of(mark, "split", True):
-                    self._retire(lambda piece: WORD_MARK in piece[1:])
+            if i == indices[0]:
+                if flag_of(metaspace, "split", True):
+                    self._disable_pieces(lambda piece: WORD_MARK in piece[1:])
                 continue
             try:
-                found = splitter(rule)
-                if found and i < marks[0]:
-                    if scheme != "always" or not found[1]:
+                split = splitter(rule)
+                if split and i < indices[0]:
+                    if scheme != "always" or not split[1]:
                         raise NotExpressible(rule["type"])
-                    before.append({"type": "Isolate", "where": found[0]})
-                elif found:
-                    self._retire(lambda piece, f=found: _crosses(piece, *f))
-                    self._cannot(
+                    isolating_rules.append(
+                        {"type": "Isolate", "where": split[0]}
+                    )
+                elif split:
+                    self._disable_pieces(
+                        lambda piece, split=split: _is_split(piece, *split)
+                    )
+                    self._report_unsupported(
                         f"{rule['type']}, which also splits text that is not "
                         "in the vocabulary,"
                     )
             except NotExpressible as error:
-                self._cannot(f"the pre-tokenizer {error}")
-        return before
+                self._report_unsupported(f"the pre-tokenizer {error}")
+        return isolating_rules
 
-    def _retire(self, splits: Callable[[str], bool]) -> None:
+    def _disable_pieces(self, is_split: Callable[[str], bool]) -> None:
         """Mark the pieces that the pre-tokenizer would split as unused."""
         for piece in self.proto.pieces:
-            if piece.type == NORMAL and splits(piece.piece):
+            if piece.type == NORMAL and is_split(piece.piece):
                 piece.type = UNUSED
 
-    def _cannot(self, what: str) -> None:
+    def _report_unsupported(self, feature: str) -> None:
         self.hub.differences.append(
-            f"ids may differ: this package has no equivalent for {what} in "
+            f"ids may differ: this package has no equivalent for {feature} in "
             f"{TOKENIZER_JSON}"
         )
 
     def _compile(self, rules: list[dict]) -> None:
         """Compile rules into the model's character map, and store the rules."""
-        table, left_out = table_of(rules)
-        for name in left_out:
-            self._cannot(name)
+        table, unsupported = table_of(rules)
+        for name in unsupported:
+            self._report_unsupported(name)
         spec = self.proto.normalizer_spec
         spec.precompiled_charsmap = charsmap_of(table)
         spec.remove_extra_whitespaces = True
-        kept = ("normalizer", "pre_tokenizer", "decoder")
+        keys = ("normalizer", "pre_tokenizer", "decoder")
         self._score_symbols()
         spec.normalization_rule_tsv = json.dumps(
-            {name: self.hub.content.get(name) for name in kept}
+            {key: self.hub.content.get(key) for key in keys}
         )
         names = ", ".join(rule["type"] for rule in rules) or "none"
         self.hub.notes.append(
@@ -341,9 +355,9 @@ class SentencePieceReader:
         """
         scores = dict(self.hub.model["vocab"])
         tokens = self.hub.content["added_tokens"]
-        found = {token["content"] for token in tokens}
+        added = {token["content"] for token in tokens}
         for piece in self.proto.pieces:
-            if piece.type == USER_DEFINED and piece.piece not in found:
+            if piece.type == USER_DEFINED and piece.piece not in added:
                 piece.type, piece.score = NORMAL, scores[piece.piece]
 
     def tokenizer(self, rows: int | None) -> Tokenizer:
@@ -353,20 +367,22 @@ class SentencePieceReader:
         """
         pieces = self.proto.pieces
         config = self.text_config()
-        for row in self.hub.content.get("added_tokens", ()):
-            id, special = row["id"], flag_of(row, "special", False)
-            inside = id < len(pieces) and pieces[id].type == NORMAL
-            if inside and not special:
-                self._cannot(f"the added {row['content']}, a vocabulary piece,")
+        for token in self.hub.content.get("added_tokens", ()):
+            id, special = token["id"], flag_of(token, "special", False)
+            in_vocabulary = id < len(pieces) and pieces[id].type == NORMAL
+            if in_vocabulary and not special:
+                self._report_unsupported(
+                    f"the added {token['content']}, a vocabulary piece,"
+                )
         self._add(self.hub.added(len(pieces)), rows, config)
         names = [piece.piece for piece in pieces]
         for old, new in renamed(self.hub, names, "sentencepiece").items():
-            place = names.index(old)
+            index = names.index(old)
             if new in names:
                 pieces[names.index(new)].piece = old
-            pieces[place].piece = new
+            pieces[index].piece = new
             is_unknown = new == "<unk>"
-            pieces[place].type = UNKNOWN if is_unknown else CONTROL
+            pieces[index].type = UNKNOWN if is_unknown else CONTROL
             names = [piece.piece for piece in pieces]
         content = self.proto.SerializeToString()
         if content == self.original and self.content:

@@ -19,8 +19,8 @@ from albert_tf.conversion.tokenizer_files import (
     find_vocabulary,
     fitting,
     flag_of,
+    malformed_as_input_error,
     renamed,
-    whole,
 )
 from albert_tf.conversion.tokenizer_json import TOKENIZER_JSON
 from albert_tf.text.added_pieces import text_of_piece
@@ -45,31 +45,33 @@ def wordpiece_tokenizer(
     lines = vocabulary_lines(content) if path else []
     ids = hub.model.get("vocab", {})
     check_ids(ids.values())
-    theirs = [f"[unused{i}]" for i in range(max(ids.values(), default=-1) + 1)]
+    json_pieces = [
+        f"[unused{i}]" for i in range(max(ids.values(), default=-1) + 1)
+    ]
     for piece, id in ids.items():
-        theirs[id] = piece
-    if theirs and theirs != lines:
-        lines, content = theirs, b""
+        json_pieces[id] = piece
+    if json_pieces and json_pieces != lines:
+        lines, content = json_pieces, b""
     config = wordpiece_config(hub)
     added = fitting(hub, hub.added(len(lines)), rows)
     for piece in added:
         while len(lines) < piece.id:
             lines.append(f"[unused{len(lines)}]")
-        name = text_of_piece(Like("wordpiece", config), piece.piece)
-        if not piece.special and name is None:
+        text = text_of_piece(Like("wordpiece", config), piece.piece)
+        if not piece.special and text is None:
             hub.differences.append(
                 f"the added {piece.piece} never matches in texts, because "
                 "WordPiece splits it"
             )
-        fresh = name and not piece.special and name not in lines
-        lines.append(name if fresh else piece.piece)
-    names = renamed(hub, lines, "wordpiece")
-    for old, new in names.items():
-        place = lines.index(old)
+        is_new = text and not piece.special and text not in lines
+        lines.append(text if is_new else piece.piece)
+    renames = renamed(hub, lines, "wordpiece")
+    for old, new in renames.items():
+        index = lines.index(old)
         if new in lines:
             lines[lines.index(new)] = old
-        lines[place] = new
-    if not content or added or names:
+        lines[index] = new
+    if not content or added or renames:
         content = "\n".join(lines).encode()
     try:
         return TOKENIZERS["wordpiece"](content, config)
@@ -93,67 +95,70 @@ def _normalizer(hub: HubFiles) -> tuple[dict[str, bool], dict, list[str]]:
             and only_spaces(rule["pattern"], rule["content"])
         )
     ]
-    others = {rule["type"] for rule in rules} - {"BertNormalizer"}
+    types = {rule["type"] for rule in rules} - {"BertNormalizer"}
     bert = next((r for r in rules if r["type"] == "BertNormalizer"), {})
     if bert:
         unclean = not flag_of(bert, "clean_text", True)
-        cannot = ["BertNormalizer without clean_text"] * unclean
-        known = {
+        unsupported = ["BertNormalizer without clean_text"] * unclean
+        settings = {
             "do_lower_case": flag_of(bert, "lowercase", True),
             # By default, lower-casing also strips accents.
             "strip_accents": flag_of(bert, "strip_accents", True),
         }
-        return known, bert, [*cannot, *sorted(others)]
+        return settings, bert, [*unsupported, *sorted(types)]
     if not hub.content:
         return {}, bert, []
-    strips = {"StripAccents", "Lowercase"} <= others
-    strips = strips and bool(others & {"NFD", "NFKD"})
-    known = {"do_lower_case": "Lowercase" in others, "strip_accents": strips}
-    others -= {"Lowercase", *(("NFD", "StripAccents") if strips else ())}
-    return known, bert, sorted(others)
+    strips_accents = {"StripAccents", "Lowercase"} <= types
+    strips_accents = strips_accents and bool(types & {"NFD", "NFKD"})
+    settings = {
+        "do_lower_case": "Lowercase" in types,
+        "strip_accents": strips_accents,
+    }
+    types -= {"Lowercase", *(("NFD", "StripAccents") if strips_accents else ())}
+    return settings, bert, sorted(types)
 
 
 def wordpiece_config(hub: HubFiles) -> TextConfig:
     """Return WordPiece settings; record rules that settings cannot express."""
-    known, bert, cannot = _normalizer(hub)
-    apart = bool(bert) or not hub.content
-    apart = flag_of(bert, "handle_chinese_chars", apart)
-    known |= hub.accents()
-    strips = flag_of(bert, "strip_accents", False)
-    if not hub.rules_alone:
-        given = hub.flags("do_lower_case", "strip_accents")
-        known |= given
-        strips = strips or given.get("strip_accents")
-        apart = hub.flags(CHINESE).get(CHINESE, apart)
-    if strips and not known.get("do_lower_case", True):
-        cannot.append("StripAccents without Lowercase")
-    for name in [*cannot, *_other_splits(hub)]:
+    settings, bert, unsupported = _normalizer(hub)
+    isolates_chinese = bool(bert) or not hub.content
+    isolates_chinese = flag_of(bert, "handle_chinese_chars", isolates_chinese)
+    settings |= hub.accents()
+    strips_accents = flag_of(bert, "strip_accents", False)
+    if not hub.uses_only_json:
+        flags = hub.flags("do_lower_case", "strip_accents")
+        settings |= flags
+        strips_accents = strips_accents or flags.get("strip_accents")
+        isolates_chinese = hub.flags(CHINESE).get(CHINESE, isolates_chinese)
+    if strips_accents and not settings.get("do_lower_case", True):
+        unsupported.append("StripAccents without Lowercase")
+    for name in [*unsupported, *_split_differences(hub)]:
         hub.differences.append(
             "ids may differ: the WordPiece of this package has no equivalent "
             f"for {name} in {TOKENIZER_JSON}"
         )
-    if not apart:
+    if not isolates_chinese:
         hub.differences.append(
             "this package isolates Chinese characters, but the source sets "
             f"{CHINESE} to false, so ids of Chinese text differ"
         )
-    return TextConfig(**known)
+    return TextConfig(**settings)
 
 
-def _other_splits(hub: HubFiles) -> list[str]:
+def _split_differences(hub: HubFiles) -> list[str]:
     """Return descriptions of how word splitting differs from BERT's."""
     if not hub.content:
         return []
     rules = list(flat(hub.content.get("pre_tokenizer")))
     names = [rule["type"] for rule in rules]
     prefix = hub.model.get("continuing_subword_prefix", "##")
-    found = [f"the prefix {prefix!r}"] if prefix != "##" else []
+    differences = [f"the prefix {prefix!r}"] if prefix != "##" else []
     if names == ["BertPreTokenizer"] or {*names} == {
         "WhitespaceSplit",
         "Punctuation",
     }:
-        return found
-    return [*found, f"the pre-tokenizer {', '.join(names) or 'none'}"]
+        return differences
+    return [*differences, f"the pre-tokenizer {', '.join(names) or 'none'}"]
 
 
 # {model type in `tokenizer.json`: kind of tokenizer}
@@ -172,7 +177,7 @@ SINGLE = [(PIECE, 0), (TEXT, 0), (PIECE, 0)]
 PACKED = {"single": SINGLE, "pair": [*SINGLE, (TEXT, 1), (PIECE, 1)]}
 
 
-def _packs_otherwise(hub: HubFiles) -> str | None:
+def _different_packing(hub: HubFiles) -> str | None:
     """Return how texts or pairs are packed if our packing differs, or None."""
     rule = hub.content.get("post_processor") or {}
     rules = rule.get("processors", [rule])
@@ -184,9 +189,9 @@ def _packs_otherwise(hub: HubFiles) -> str | None:
     if "TemplateProcessing" not in kinds:
         return "A B, without special pieces,"
     rule = rules[kinds.index("TemplateProcessing")]
-    for name, ours in PACKED.items():
+    for name, expected in PACKED.items():
         parts = [next(iter(part.items())) for part in rule[name]]
-        if [(kind, x["type_id"]) for kind, x in parts] != ours:
+        if [(kind, x["type_id"]) for kind, x in parts] != expected:
             return " ".join(f"{x['id']}:{x['type_id']}" for _, x in parts)
     return None
 
@@ -199,15 +204,15 @@ def _vocabulary(hub: HubFiles) -> tuple[str | None, str | None]:
     the model from `hub`.
     """
     kind, path = find_vocabulary([hub.folder]) or (None, None)
-    type_there = hub.type if hub.content else None
-    if hub.content and type_there not in MODELS:
+    model_type = hub.type if hub.content else None
+    if hub.content and model_type not in MODELS:
         hub.differences.append(
-            f"{TOKENIZER_JSON} has a {type_there} model; only "
+            f"{TOKENIZER_JSON} has a {model_type} model; only "
             f"{' and '.join(MODELS)} models are supported"
         )
         hub.content.clear()
-    elif hub.content and MODELS[type_there] != kind:
-        kind, path = MODELS[type_there], None
+    elif hub.content and MODELS[model_type] != kind:
+        kind, path = MODELS[model_type], None
     name = str(hub.settings.get("tokenizer_class"))
     if kind and not hub.content and not CLASSES.fullmatch(name):
         hub.differences.append(
@@ -220,15 +225,15 @@ def _vocabulary(hub: HubFiles) -> tuple[str | None, str | None]:
 
 def _note_layout(hub: HubFiles) -> None:
     """Record differences in packing, padding and truncation."""
-    if packed := _packs_otherwise(hub):
+    if packing := _different_packing(hub):
         hub.differences.append(
-            f"the source packs texts as {packed} but this package packs them "
+            f"the source packs texts as {packing} but this package packs them "
             "as [CLS]:0 A:0 [SEP]:0 B:1 [SEP]:1"
         )
-    for name, what in SIDES.items():
+    for name, verb in SIDES.items():
         if hub.settings.get(name) == "left":
             hub.differences.append(
-                f"texts are {what} at the beginning in the source, and at the "
+                f"texts are {verb} at the beginning in the source, and at the "
                 "end in this package"
             )
 
@@ -249,7 +254,7 @@ def read_tokenizer(
         `strict` is set.
     """
     hub, tokenizer = HubFiles.of(folder), None
-    with whole(folder):
+    with malformed_as_input_error(folder):
         kind, path = _vocabulary(hub)
         if kind == "sentencepiece":
             tokenizer = SentencePieceReader(hub, path).tokenizer(rows)

@@ -35,9 +35,9 @@ LFS_POINTER = b"version https://git-lfs"
 
 # {Hugging Face's name of an activation: our name}
 OUR_NAMES = {
-    theirs: ours
-    for ours, activation in ACTIVATIONS.items()
-    for theirs in activation.hub_names
+    hub_name: name
+    for name, activation in ACTIVATIONS.items()
+    for hub_name in activation.hub_names
 }
 
 # {key of `config.json`: value that the key must have if it is present}
@@ -92,17 +92,19 @@ def read_config(path: str) -> tuple[AlbertConfig, list[str]]:
 
 def as_config(values: dict, path: str) -> tuple[AlbertConfig, list[str]]:
     """Convert a `config.json`'s values; return the config and warnings."""
-    for key, legal in FIXED.items():
-        value, rule = values.get(key, legal), f"`{key}` must be {legal}, as "
+    for key, fixed in FIXED.items():
+        value, rule = values.get(key, fixed), f"`{key}` must be {fixed}, as "
         rule += "in ALBERT."
-        require(value == legal, rule, **{key: f"{value} in {path}"})
+        require(value == fixed, rule, **{key: f"{value} in {path}"})
     name = values.get("hidden_act", "gelu_new")
     rule = f"`hidden_act` must be one of {', '.join(OUR_NAMES)}."
     require(name in [*OUR_NAMES], rule, hidden_act=f"{name} in {path}")
-    known = set(AlbertConfig.__dataclass_fields__) - {"hidden_act"}
-    kept = {key: value for key, value in values.items() if key in known}
+    fields = set(AlbertConfig.__dataclass_fields__) - {"hidden_act"}
+    config_values = {
+        key: value for key, value in values.items() if key in fields
+    }
     config = AlbertConfig.from_dict(
-        {**kept, "hidden_act": OUR_NAMES[name]}, source=path
+        {**config_values, "hidden_act": OUR_NAMES[name]}, source=path
     )
     warnings = []
     if OUR_NAMES[name] == "gelu_erf":
@@ -165,25 +167,25 @@ def _open_safetensors(path: str) -> Tensors:
     # memory until the file is closed.
     file_copy = LocalCopy(path)
 
-    def opened():
+    def open_file():
         return safetensors.safe_open(file_copy.path, framework="numpy")
 
     def read(name: str) -> np.ndarray:
-        with opened() as file:
+        with open_file() as file:
             return file.get_tensor(name)
 
-    with _damage_named("safetensors file", path), opened() as file:
+    with _damage_named("safetensors file", path), open_file() as file:
         names = sorted(file.keys())
         shapes = {n: tuple(file.get_slice(n).get_shape()) for n in names}
     return Tensors(shapes, read)
 
 
-def open_pickle(path: str, part: str | None = None) -> Tensors:
+def open_pickle(path: str, key: str | None = None) -> Tensors:
     """Open a pickle with torch's weights-only loader, which runs no code.
 
     Args:
       path: the file.
-      part: the key of the tensors in the file, or None if the file contains
+      key: the key of the tensors in the file, or None if the file contains
         only tensors.
     """
     need(f"{PICKLE}, unlike {SAFETENSORS},", "torch", path=path)
@@ -191,19 +193,19 @@ def open_pickle(path: str, part: str | None = None) -> Tensors:
 
     file_copy = LocalCopy(path)
 
-    def opened() -> dict:
+    def load() -> dict:
         content = torch.load(
             file_copy.path,
             map_location="cpu",
             weights_only=True,
             mmap=zipfile.is_zipfile(file_copy.path),  # fails for older formats
         )
-        return content[part] if part else content
+        return content[key] if key else content
 
     with _damage_named("file that contains only tensors", path):
-        shapes = {n: tuple(t.shape) for n, t in sorted(opened().items())}
+        shapes = {n: tuple(t.shape) for n, t in sorted(load().items())}
     return Tensors(
-        shapes, lambda name: opened()[name].detach().float().numpy().copy()
+        shapes, lambda name: load()[name].detach().float().numpy().copy()
     )
 
 
@@ -238,12 +240,12 @@ def _open_h5(path: str) -> Tensors:
         shapes["predictions.bias"] = shapes.pop(H5_BIAS)
 
     def read(name: str) -> np.ndarray:
-        place, transposed = names[name]
+        key, transposed = names[name]
         with (
             _damage_named("HDF5 file", path),
             h5py.File(file_copy.path) as file,
         ):
-            array = file[place][()]
+            array = file[key][()]
         return np.ascontiguousarray(array.T) if transposed else array
 
     return Tensors(dict(sorted(shapes.items())), read)
@@ -327,16 +329,16 @@ def _open_file(folder: str) -> tuple[Tensors, str]:
         "the folder to download the weights.",
         path=path,
     )
-    opener = {SAFETENSORS: _open_safetensors, PICKLE: open_pickle}
-    return opener.get(names[0], _open_h5)(path), path
+    openers = {SAFETENSORS: _open_safetensors, PICKLE: open_pickle}
+    return openers.get(names[0], _open_h5)(path), path
 
 
-def encoder_alone(tensors: Tensors, path: str) -> Tensors:
+def extract_encoder(tensors: Tensors, path: str) -> Tensors:
     """Return the tensors of the ALBERT encoder that a model contains."""
-    found = [name for name in tensors.shapes if name.endswith(WORD_TABLE)]
+    matches = [name for name in tensors.shapes if name.endswith(WORD_TABLE)]
     rule = f"The weights must have one encoder with `{WORD_TABLE}`."
-    require(len(found) == 1, rule, path=f"{path} with {', '.join(found)}")
-    prefix = found[0].removesuffix(WORD_TABLE)
+    require(len(matches) == 1, rule, path=f"{path} with {', '.join(matches)}")
+    prefix = matches[0].removesuffix(WORD_TABLE)
     shapes = {
         BACKBONE + name.removeprefix(prefix): shape
         for name, shape in tensors.shapes.items()
@@ -347,7 +349,7 @@ def encoder_alone(tensors: Tensors, path: str) -> Tensors:
     )
 
 
-def as_whole(tensors: Tensors, config: AlbertConfig, path: str) -> Tensors:
+def canonicalize(tensors: Tensors, config: AlbertConfig, path: str) -> Tensors:
     """Return a file's tensors in float32, without redundant tensors."""
     tensors = _as_float32(tensors, path)
     tensors = _without_copies(tensors, path)
@@ -370,20 +372,20 @@ def open_weights(
     """
     tensors, path = _open_file(folder)
     if encoder_only:
-        tensors = encoder_alone(tensors, path)
+        tensors = extract_encoder(tensors, path)
     elif WORD_TABLE in tensors.shapes:
         read = tensors.read
         shapes = {BACKBONE + n: s for n, s in tensors.shapes.items()}
         tensors = Tensors(shapes, lambda n: read(n.removeprefix(BACKBONE)))
-    return as_whole(tensors, config, path), path
+    return canonicalize(tensors, config, path), path
 
 
 def with_pooler(tensors: Tensors, config: AlbertConfig) -> Tensors:
     """Add an untrained pooler to the tensors."""
-    width, spread = config.hidden_size, config.initializer_range
-    draw = keras.initializers.TruncatedNormal(stddev=spread, seed=0)
+    width, stddev = config.hidden_size, config.initializer_range
+    initializer = keras.initializers.TruncatedNormal(stddev=stddev, seed=0)
     pooler = {
-        POOLER + "weight": np.asarray(draw((width, width))),
+        POOLER + "weight": np.asarray(initializer((width, width))),
         POOLER + "bias": np.zeros(width, np.float32),
     }
     shapes = {name: array.shape for name, array in pooler.items()}
@@ -440,7 +442,7 @@ def write(
     folder: str,
     config: AlbertConfig,
     tensors: Tensors,
-    head: dict | None = None,
+    head_config: dict | None = None,
 ) -> None:
     """Write `config.json` and `model.safetensors` to a folder.
 
@@ -448,16 +450,16 @@ def write(
       folder: the folder to write to.
       config: the architecture.
       tensors: the weights, under Hugging Face's names.
-      head: see `head_of`; None if there is no task head.
+      head_config: see `head_of`; None if there is no task head.
     """
     arrays = tensors.read_all()
-    if head and head["architectures"][0] in WITHOUT_POOLER:
+    if head_config and head_config["architectures"][0] in WITHOUT_POOLER:
         arrays = {n: a for n, a in arrays.items() if ".pooler." not in n}
-    head = head or {"architectures": [architecture_of(tensors)]}
+    head_config = head_config or {"architectures": [architecture_of(tensors)]}
     arrays = with_projection(arrays, config)
-    if head["architectures"] == ["AlbertModel"]:
+    if head_config["architectures"] == ["AlbertModel"]:
         arrays = {n.removeprefix(BACKBONE): a for n, a in arrays.items()}
-    values = config_json(config) | head
+    values = config_json(config) | head_config
     config_path, path = (files.join(folder, n) for n in (CONFIG, SAFETENSORS))
     files.write_json(config_path, values)
     safetensors.numpy.save_file(arrays, path, metadata={"format": "pt"})

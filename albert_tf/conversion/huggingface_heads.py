@@ -43,7 +43,7 @@ WITHOUT_POOLER = (
 )
 
 
-def head_places(
+def head_tensors(
     task: Task | None, config: AlbertConfig
 ) -> dict[str, StoredTensor]:
     """Return {our name: stored tensor} for a task's head, if it has one."""
@@ -86,18 +86,18 @@ def head_of(task: Task) -> dict:
 
 def labels_in(values: dict) -> tuple[str, ...]:
     """Return the labels in a `config.json`, in the order of their ids."""
-    number = values.get("num_labels", 2)
+    num_labels = values.get("num_labels", 2)
     rule = "`num_labels` must be a whole number."
-    require(isinstance(number, int), rule, num_labels=repr(number))
-    default = {str(i): f"LABEL_{i}" for i in range(number)}
+    require(isinstance(num_labels, int), rule, num_labels=repr(num_labels))
+    default = {str(i): f"LABEL_{i}" for i in range(num_labels)}
     names = values.get("id2label")
     names = default if names in (None, {}) else names
     rule = "`id2label` must be an object."
     require(isinstance(names, dict), rule, id2label=names)
-    numbers = [str(i) for i in range(len(names))]
+    ids = [str(i) for i in range(len(names))]
     rule = "`id2label` must map the ids 0, 1, 2, ... to distinct names."
-    require({*names} == {*numbers}, rule, id2label=names)
-    labels = tuple(label_text(names[i], "`id2label`") for i in numbers)
+    require({*names} == {*ids}, rule, id2label=names)
+    labels = tuple(label_text(names[i], "`id2label`") for i in ids)
     require(len({*labels} - {None}) == len(names), rule, id2label=names)
     return labels
 
@@ -107,18 +107,18 @@ def kind_in(values: dict, labels: tuple[str, ...]) -> str:
     architecture = values["architectures"][0]
     classes = {kind: name for kind, (name, _) in HEADS.items()}
     kinds = [kind for kind, name in classes.items() if name == architecture]
-    known = dict.fromkeys([*PRETRAINED, *classes.values()])
+    supported = dict.fromkeys([*PRETRAINED, *classes.values()])
     require(
         kinds,
-        f"`architectures` must be one of {', '.join(known)}. For any other "
+        f"`architectures` must be one of {', '.join(supported)}. For any other "
         "class, set `encoder_only` to convert only the encoder.",
         architectures=architecture,
     )
     if kinds[0] not in PROBLEMS:
         return kinds[0]
     several = len(labels) > 1
-    usual = PROBLEMS["classification" if several else "regression"]
-    problem = values.get("problem_type") or usual
+    default = PROBLEMS["classification" if several else "regression"]
+    problem = values.get("problem_type") or default
     kinds = [kind for kind, name in PROBLEMS.items() if name == problem]
     require(
         kinds and (several or problem == PROBLEMS["regression"]),
@@ -147,17 +147,17 @@ def task_in(
     """
     labels = labels_in(values)
     task = find(kind_in(values, labels))
-    usual = task.config.max_seq_length
+    default = task.config.max_seq_length
     if task.has_classes or task.kind == "regression" and len(labels) > 1:
         task = dataclasses.replace(task, labels=labels)
     if task.kind == "question_answering":
         task = dataclasses.replace(task, impossible=True, scoring="squad2")
-        limit = min(limit or usual, usual)  # tokens per window
+        limit = min(limit or default, default)  # tokens per window
     if pairs and task.kind in PROBLEMS:
         task = task.updated(text_pair_column=PAIR)
-    rate = values.get("classifier_dropout_prob", 0.1)
-    length = min(limit or usual, positions)
-    return task.updated(classifier_dropout=rate, max_seq_length=length)
+    dropout = values.get("classifier_dropout_prob", 0.1)
+    length = min(limit or default, positions)
+    return task.updated(classifier_dropout=dropout, max_seq_length=length)
 
 
 def read_task(
@@ -174,22 +174,24 @@ def read_task(
     """
     architecture, task = values["architectures"][0], None
     if architecture not in PRETRAINED:
-        of_tokenizer = files.read_if_there(folder, TOKENIZER_CONFIG)
-        limit = length_of(of_tokenizer, "model_max_length", TOKENIZER_CONFIG)
+        tokenizer_config = files.read_if_there(folder, TOKENIZER_CONFIG)
+        limit = length_of(
+            tokenizer_config, "model_max_length", TOKENIZER_CONFIG
+        )
         task = task_in(values, limit, positions, pairs)
     if not is_finetuned(folder):
         return task
-    written = load_task(folder)
-    kept = HEADS[written.kind][0], getattr(written, "labels", ())
+    saved_task = load_task(folder)
+    saved_head = HEADS[saved_task.kind][0], getattr(saved_task, "labels", ())
     rule = f"`{TASK_FILE}` must describe the head of `config.json`."
-    there = architecture, getattr(task, "labels", ())
-    require(kept == there, rule, path=folder)
-    return written
+    config_head = architecture, getattr(task, "labels", ())
+    require(saved_head == config_head, rule, path=folder)
+    return saved_task
 
 
 MODULES_FILE = "modules.json"
 POOLING_CONFIG = "1_Pooling/config.json"
-KNOWN = ("Transformer", "Pooling", "Normalize")
+SUPPORTED_MODULES = ("Transformer", "Pooling", "Normalize")
 # Flags of older versions; newer versions have `pooling_mode`.
 FLAGS = {
     "pooling_mode_mean_tokens": "mean",
@@ -209,7 +211,7 @@ class Modules:
       pooling: one of `POOLINGS`.
       unit_length: whether vectors have unit length.
       length: maximum number of tokens in a text, or None if not set.
-      lowers: whether to lower-case texts before tokenization.
+      do_lower_case: whether to lower-case texts before tokenization.
       prompt: default prefix of each text, or "" if there is none.
     """
 
@@ -217,20 +219,22 @@ class Modules:
     pooling: str
     unit_length: bool
     length: int | None
-    lowers: bool
+    do_lower_case: bool
     prompt: str = ""
 
     @property
     def warnings(self) -> list[str]:
         """Warnings about settings that have no equivalent in this package."""
         rule = "sentence-transformers prepends a prompt to each text"
-        more = "add it to your texts"
-        return [f"{rule}, {self.prompt!r}; {more}"] if self.prompt else []
+        advice = "add it to your texts"
+        return [f"{rule}, {self.prompt!r}; {advice}"] if self.prompt else []
 
     def task(self, positions: int) -> Task:
         """Return the task that computes the same vectors as these modules."""
-        of_tokenizer = files.read_if_there(self.folder, TOKENIZER_CONFIG)
-        limit = length_of(of_tokenizer, "model_max_length", TOKENIZER_CONFIG)
+        tokenizer_config = files.read_if_there(self.folder, TOKENIZER_CONFIG)
+        limit = length_of(
+            tokenizer_config, "model_max_length", TOKENIZER_CONFIG
+        )
         limit = self.length or limit or positions
         return find("embedding").updated(
             pooling=self.pooling,
@@ -240,7 +244,7 @@ class Modules:
 
     def tokenizer(self, tokenizer: Tokenizer | None) -> Tokenizer | None:
         """Return the tokenizer, which lower-cases text if the modules do."""
-        if not (tokenizer and self.lowers):
+        if not (tokenizer and self.do_lower_case):
             return tokenizer
         config = dataclasses.replace(tokenizer.config, do_lower_case=True)
         return type(tokenizer)(tokenizer.content, config)
@@ -279,23 +283,23 @@ def _prompt(settings: dict) -> str:
     return prompts.get(name) or ""
 
 
-def _rows(folder: str) -> list[dict]:
+def _module_entries(folder: str) -> list[dict]:
     """Return the entries of a folder's `modules.json`."""
     path = files.join(folder, MODULES_FILE)
-    rows = files.read_json(path, f"`{MODULES_FILE}`")
+    entries = files.read_json(path, f"`{MODULES_FILE}`")
     require(
-        isinstance(rows, list)
+        isinstance(entries, list)
         and all(
-            isinstance(row, dict)
-            and isinstance(row.get("type"), str)
-            and files.is_name(row.get("path"))
-            for row in rows
+            isinstance(entry, dict)
+            and isinstance(entry.get("type"), str)
+            and files.is_name(entry.get("path"))
+            for entry in entries
         ),
         f"`{MODULES_FILE}` must be a list of modules, each with the strings "
         "`type` and `path`, which must be the name of a folder.",
         path=path,
     )
-    return rows
+    return entries
 
 
 def read_modules(folder: str) -> Modules | None:
@@ -307,18 +311,22 @@ def read_modules(folder: str) -> Modules | None:
     path = files.join(folder, MODULES_FILE)
     if not files.exists(path):
         return None
-    rows = _rows(folder)
-    kinds = {row["type"].rpartition(".")[2]: row["path"] for row in rows}
-    others = [kind for kind in kinds if kind not in KNOWN]
+    entries = _module_entries(folder)
+    module_paths = {
+        entry["type"].rpartition(".")[2]: entry["path"] for entry in entries
+    }
+    unsupported = [
+        name for name in module_paths if name not in SUPPORTED_MODULES
+    ]
     require(
-        not others and {"Transformer", "Pooling"} <= {*kinds},
+        not unsupported and {"Transformer", "Pooling"} <= {*module_paths},
         "The modules of a sentence-transformers folder must be Transformer, "
         "Pooling and, optionally, Normalize. For any other modules, set "
         "`encoder_only` to convert only the encoder.",
-        modules=f"{', '.join(kinds)} in {path}",
+        modules=f"{', '.join(module_paths)} in {path}",
     )
-    encoder = files.join(folder, kinds["Transformer"] or ".")
-    pooling = files.join(folder, kinds["Pooling"], "config.json")
+    encoder = files.join(folder, module_paths["Transformer"] or ".")
+    pooling = files.join(folder, module_paths["Pooling"], "config.json")
     values = files.read_json_object(pooling, "The pooling module")
     settings = {}
     for name in files.matches(ENCODER_SETTINGS, encoder):
@@ -326,7 +334,7 @@ def read_modules(folder: str) -> Modules | None:
     return Modules(
         encoder,
         _pooling(values, pooling),
-        "Normalize" in kinds,
+        "Normalize" in module_paths,
         length_of(settings, "max_seq_length", encoder),
         bool(files.flag_in(settings, "do_lower_case", encoder)),
         _prompt(files.read_if_there(folder, SETTINGS)),
@@ -337,5 +345,5 @@ def encoder_folder(folder: str) -> str:
     """Return the folder of the encoder, regardless of the modules."""
     if not files.exists(files.join(folder, MODULES_FILE)):
         return folder
-    rows = _rows(folder)
-    return files.join(folder, rows[0]["path"] or ".") if rows else folder
+    entries = _module_entries(folder)
+    return files.join(folder, entries[0]["path"] or ".") if entries else folder

@@ -16,8 +16,8 @@ from albert_tf.conversion.variable_names import (
     Layout,
     Shape,
     StoredTensor,
-    places,
-    slot_places,
+    slot_tensors,
+    stored_tensors,
 )
 from albert_tf.model.config import PRETRAINING_HEADS, AlbertConfig
 from albert_tf.training.checkpoints import explain_differences
@@ -41,9 +41,9 @@ class Tensors:
     def __len__(self) -> int:
         return len(self.shapes)
 
-    def where(self, keep: Callable[[str], bool]) -> "Tensors":
+    def where(self, predicate: Callable[[str], bool]) -> "Tensors":
         """Return the tensors whose names satisfy a predicate."""
-        shapes = {n: shape for n, shape in self.shapes.items() if keep(n)}
+        shapes = {n: shape for n, shape in self.shapes.items() if predicate(n)}
         return Tensors(shapes, self.read)
 
     def as_float16(self) -> "Tensors":
@@ -78,38 +78,38 @@ class Tensors:
         return {name: convert(self.read(name)) for name in names}
 
 
-def _moved(tensors: Tensors, moves: dict[str, StoredTensor]) -> Tensors:
+def _renamed(tensors: Tensors, sources: dict[str, StoredTensor]) -> Tensors:
     """Return the tensors under new names.
 
     Args:
       tensors: the tensors to rename.
-      moves: {new name: its source in `tensors`}.
+      sources: {new name: its source in `tensors`}.
     """
 
     def read(name: str) -> np.ndarray:
-        place = moves[name]
-        array = tensors.read(place.name)
-        return np.ascontiguousarray(array.T) if place.transposed else array
+        stored = sources[name]
+        array = tensors.read(stored.name)
+        return np.ascontiguousarray(array.T) if stored.transposed else array
 
     shapes = {
-        name: place.shape[::-1] if place.transposed else place.shape
-        for name, place in moves.items()
+        name: stored.shape[::-1] if stored.transposed else stored.shape
+        for name, stored in sources.items()
     }
     return Tensors(shapes, read)
 
 
-def _slots_used(
+def _slot_patterns(
     names: set[str], weights: dict[str, StoredTensor], layout: Layout
 ) -> tuple[str, str] | None:
     """Return a file's slot patterns, or None if it has no slots."""
-    for pair in layout.slots:
-        slots = slot_places(weights, pair).values()
-        if any(place.name in names for place in slots):
-            return pair
+    for patterns in layout.slots:
+        slots = slot_tensors(weights, patterns).values()
+        if any(stored.name in names for stored in slots):
+            return patterns
     return None
 
 
-def expected_places(
+def expected_tensors(
     names: set[str], config: AlbertConfig, layout: Layout
 ) -> dict[str, StoredTensor]:
     """Return {our name: stored tensor} for the tensors a file must contain.
@@ -118,22 +118,26 @@ def expected_places(
     present, and all slots of the optimizer are required if any slot is
     present. The step counter is optional.
     """
-    every = places(config, layout)
-    there = {name for name, place in every.items() if place.name in names}
+    all_tensors = stored_tensors(config, layout)
+    present = {
+        name for name, stored in all_tensors.items() if stored.name in names
+    }
     # TF-Hub modules have no `sop` head, and neither does Hugging Face's
     # `AlbertModel`.
     absent = tuple(
         head
         for head in PRETRAINING_HEADS
-        if not any(name.startswith(head) for name in there)
+        if not any(name.startswith(head) for name in present)
     )
     weights = {
-        n: place for n, place in every.items() if not n.startswith(absent)
+        n: stored
+        for n, stored in all_tensors.items()
+        if not n.startswith(absent)
     }
     expected = dict(weights)
-    pair = _slots_used(names, weights, layout)
-    if pair:
-        expected |= slot_places(weights, pair)
+    patterns = _slot_patterns(names, weights, layout)
+    if patterns:
+        expected |= slot_tensors(weights, patterns)
     if layout.step in names:
         expected[MODEL_DIR.step] = StoredTensor(layout.step, ())
     return expected
@@ -166,15 +170,15 @@ def from_layout(
             "checkpoint, whose layers do not share weights. "
             f"Received: {source} with {name}",
         )
-    expected = expected_places(set(tensors.shapes), config, layout)
+    expected = expected_tensors(set(tensors.shapes), config, layout)
     expected |= head or {}
     differences = explain_differences(
-        {place.name: place.shape for place in expected.values()},
+        {stored.name: stored.shape for stored in expected.values()},
         tensors.shapes,
     )
     rule = f"The {layout.title} must fit its config.{layout.advice}"
     require(not differences, f"{rule} Received: {source}\n  {differences}")
-    return _moved(tensors, expected)
+    return _renamed(tensors, expected)
 
 
 def to_layout(
@@ -188,15 +192,19 @@ def to_layout(
     The optimizer's slots and step are omitted if the layout has no names for
     them.
     """
-    every = places(config, layout) | (head or {})
-    targets = {n: place for n, place in every.items() if n in tensors.shapes}
+    all_tensors = stored_tensors(config, layout) | (head or {})
+    targets = {
+        n: stored for n, stored in all_tensors.items() if n in tensors.shapes
+    }
     if layout.slots:
-        slots = slot_places(targets, layout.slots[0])
-        targets |= {n: p for n, p in slots.items() if n in tensors.shapes}
+        slots = slot_tensors(targets, layout.slots[0])
+        targets |= {
+            n: stored for n, stored in slots.items() if n in tensors.shapes
+        }
     if layout.step and MODEL_DIR.step in tensors.shapes:
         targets[MODEL_DIR.step] = StoredTensor(layout.step, ())
-    moves = {
-        place.name: StoredTensor(name, tensors.shapes[name], place.transposed)
-        for name, place in targets.items()
+    sources = {
+        stored.name: StoredTensor(name, tensors.shapes[name], stored.transposed)
+        for name, stored in targets.items()
     }
-    return _moved(tensors, moves)
+    return _renamed(tensors, sources)

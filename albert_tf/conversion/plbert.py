@@ -36,8 +36,10 @@ DEFAULTS = {"embedding_size": 128, "hidden_act": "gelu_new"}
 
 def is_folder(path: str) -> bool:
     """Return whether a folder contains PL-BERT's files."""
-    there = files.is_folder(path) and files.exists(files.join(path, CONFIG))
-    return there and bool(files.matches(WEIGHTS, path))
+    has_config = files.is_folder(path) and files.exists(
+        files.join(path, CONFIG)
+    )
+    return has_config and bool(files.matches(WEIGHTS, path))
 
 
 def read_config(folder: str) -> tuple[AlbertConfig, list[str]]:
@@ -76,7 +78,7 @@ def head_of(table: SymbolTable) -> dict:
     return {"architectures": ["AlbertModel"], "vocab": ids}
 
 
-def head_places(
+def head_tensors(
     shapes: dict[str, tuple], config: AlbertConfig
 ) -> dict[str, StoredTensor]:
     """Return {our name: stored tensor} for the heads that exist.
@@ -86,15 +88,17 @@ def head_places(
         `module.`.
       config: the architecture.
     """
-    places = {}
-    for ours, theirs in HEADS.items():
-        bias = f"{ours}/bias", f"{theirs}.bias"
-        shape = next((shapes[name] for name in bias if name in shapes), None)
+    tensors = {}
+    for head, stored_head in HEADS.items():
+        bias_names = f"{head}/bias", f"{stored_head}.bias"
+        shape = next(
+            (shapes[name] for name in bias_names if name in shapes), None
+        )
         if shape:
-            kernel = f"{theirs}.weight", (*shape, config.hidden_size), True
-            places[f"{ours}/kernel"] = StoredTensor(*kernel)
-            places[f"{ours}/bias"] = StoredTensor(bias[1], shape)
-    return places
+            kernel = f"{stored_head}.weight", (*shape, config.hidden_size), True
+            tensors[f"{head}/kernel"] = StoredTensor(*kernel)
+            tensors[f"{head}/bias"] = StoredTensor(bias_names[1], shape)
+    return tensors
 
 
 def step_of(path: str) -> int:
@@ -123,18 +127,18 @@ def open_weights(folder: str, config: AlbertConfig) -> tuple[Tensors, str]:
       The tensors, and the path of the file.
     """
 
-    def ours(name: str) -> str:
-        whole = name if name.startswith(ROOT) else ROOT + name
-        if whole.startswith(ENCODER):
-            return BACKBONE + whole.removeprefix(ENCODER)
-        return whole.removeprefix(ROOT)
+    def hub_name(name: str) -> str:
+        full_name = name if name.startswith(ROOT) else ROOT + name
+        if full_name.startswith(ENCODER):
+            return BACKBONE + full_name.removeprefix(ENCODER)
+        return full_name.removeprefix(ROOT)
 
     path = max(files.matches(WEIGHTS, folder), key=step_of)
     stored = huggingface.open_pickle(path, "net")
-    names = {ours(name): name for name in stored.shapes}
+    names = {hub_name(name): name for name in stored.shapes}
     shapes = {new: stored.shapes[old] for new, old in names.items()}
     tensors = Tensors(shapes, lambda name: stored.read(names[name]))
-    return huggingface.as_whole(tensors, config, path), path
+    return huggingface.canonicalize(tensors, config, path), path
 
 
 def write(
@@ -152,13 +156,13 @@ def write(
     import torch
     import yaml
 
-    def theirs(name: str) -> str:
+    def stored_name(name: str) -> str:
         if name.startswith(BACKBONE):
             return ENCODER + name.removeprefix(BACKBONE)
         return ROOT + name
 
     arrays = huggingface.with_projection(tensors.read_all(), config)
-    net = {theirs(n): torch.from_numpy(a) for n, a in arrays.items()}
+    net = {stored_name(n): torch.from_numpy(a) for n, a in arrays.items()}
     net[POSITION_IDS] = torch.arange(config.max_position_embeddings)[None]
     with files.opened(files.join(folder, f"step_{step}.t7"), "wb") as file:
         torch.save({"net": net, "step": step}, file)

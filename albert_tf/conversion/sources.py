@@ -13,7 +13,7 @@ from albert_tf.conversion.huggingface_heads import (
     WITHOUT_POOLER,
     Modules,
     encoder_folder,
-    head_places,
+    head_tensors,
     read_modules,
     read_task,
 )
@@ -53,7 +53,7 @@ SIZES = {768: (12, 12), 1024: (24, 16), 2048: (24, 16), 4096: (12, 64)}
 RELEASED = {ENGLISH: SIZES, CHINESE: SIZES | {312: (4, 12), 384: (6, 12)}}
 # Every release has BASE's values of all other settings that determine shapes.
 BASE = AlbertConfig()
-SAME = (
+SHAPE_SETTINGS = (
     "embedding_size num_hidden_groups inner_group_num max_position_embeddings "
     "type_vocab_size sharing attention_head_size"
 ).split()
@@ -114,28 +114,28 @@ class Source:
 
 def find_tokenizer(folders: list[str]) -> Tokenizer | None:
     """Return the tokenizer of the first vocabulary in `folders`, or None."""
-    found = find_vocabulary(folders)
-    if not found:
+    vocabulary = find_vocabulary(folders)
+    if not vocabulary:
         return None
-    setting = {"sentencepiece": "spm_model_file", "wordpiece": "vocab_file"}
-    return tokenizer_from_files(**{setting[found[0]]: found[1]})
+    settings = {"sentencepiece": "spm_model_file", "wordpiece": "vocab_file"}
+    return tokenizer_from_files(**{settings[vocabulary[0]]: vocabulary[1]})
 
 
-def open_tf1(prefix: str, how: Reading) -> Source:
+def open_tf1(prefix: str, options: Reading) -> Source:
     """Open a TF1 checkpoint with its config and vocabulary."""
     tensors = tf1.without_scope(tf1.open_checkpoint(prefix))
     config, warnings = tf1.read_config(
-        how.config_file or tf1.find_config(prefix), tensors
+        options.config_file or tf1.find_config(prefix), tensors
     )
     layout = tf1.layout_of(tensors)
     task, head = None, {}
-    if how.encoder_only:
-        tensors = tf1.weights_alone(tensors, layout)
+    if options.encoder_only:
+        tensors = tf1.without_optimizer(tensors, layout)
         tensors = tensors.where(lambda name: name.startswith(layout.encoder))
     else:
-        task, head = read_head(tensors, config, how.task, how.pairs)
+        task, head = read_head(tensors, config, options.task, options.pairs)
     if task:
-        tensors = tf1.weights_alone(tensors, layout)
+        tensors = tf1.without_optimizer(tensors, layout)
     folder = os.path.dirname(prefix)
     assets = files.join(os.path.dirname(folder), tf1.HUB_ASSETS)
     return Source(
@@ -149,39 +149,39 @@ def open_tf1(prefix: str, how: Reading) -> Source:
     )
 
 
-def is_of_head(name: str) -> bool:
+def is_head_variable(name: str) -> bool:
     """Return whether a variable belongs to a task head or a phoneme head."""
-    others = MODEL_DIR.encoder, OPTIMIZER, *PRETRAINING_HEADS
-    return not name.startswith(others)
+    prefixes = MODEL_DIR.encoder, OPTIMIZER, *PRETRAINING_HEADS
+    return not name.startswith(prefixes)
 
 
-def open_model_dir(prefix: str, how: Reading) -> Source:
+def open_model_dir(prefix: str, options: Reading) -> Source:
     """Open a checkpoint of a model directory."""
     folder = os.path.dirname(prefix)
     if os.path.basename(folder) == BEST:
         folder = os.path.dirname(folder)
     shapes = {n: tuple(s) for n, s in checkpoints.read_table(prefix).items()}
-    finetuned = is_finetuned(folder) and not how.encoder_only
+    finetuned = is_finetuned(folder) and not options.encoder_only
     task = load_task(folder) if finetuned else None
     symbols = table_in(folder)
     head = {
         n: StoredTensor(n, s)
         for n, s in shapes.items()
-        if (task or symbols) and is_of_head(n)
+        if (task or symbols) and is_head_variable(n)
     }
     tensors = Tensors(shapes, checkpoints.reader(prefix))
     # In fine-tuned models, frozen variables have no slots. No layout stores
     # weight averages.
-    left_out = OPTIMIZER if task or symbols else AVERAGE
-    kept = MODEL_DIR.step if symbols else ""
-    averaged = any(name.startswith(AVERAGE) for name in shapes)
+    omitted = OPTIMIZER if task or symbols else AVERAGE
+    step_name = MODEL_DIR.step if symbols else ""
+    has_averages = any(name.startswith(AVERAGE) for name in shapes)
     tensors = tensors.where(
-        lambda name: name == kept or not name.startswith(left_out)
+        lambda name: name == step_name or not name.startswith(omitted)
     )
-    if how.encoder_only:
+    if options.encoder_only:
         encoder = MODEL_DIR.encoder
         tensors = tensors.where(lambda name: name.startswith(encoder))
-    config_file = how.config_file or files.join(folder, CONFIG_FILE)
+    config_file = options.config_file or files.join(folder, CONFIG_FILE)
     config = AlbertConfig.from_json_file(config_file)
     return Source(
         MODEL_DIR,
@@ -189,7 +189,7 @@ def open_model_dir(prefix: str, how: Reading) -> Source:
         config,
         from_layout(tensors, config, MODEL_DIR, prefix, head),
         tokenizer_in(folder),
-        [f"the weight averages are omitted; see {BEST}/"] * averaged,
+        [f"the weight averages are omitted; see {BEST}/"] * has_averages,
         folder,
         task,
         symbols,
@@ -201,29 +201,29 @@ def _huggingface_task(
     modules: Modules | None,
     values: dict,
     config: AlbertConfig,
-    how: Reading,
+    options: Reading,
 ) -> Task | None:
     """Return the task of a fine-tuned Hugging Face model, or None."""
-    if how.encoder_only:
+    if options.encoder_only:
         return None
     positions = config.max_position_embeddings
-    task = read_task(folder, values, positions, how.pairs)
+    task = read_task(folder, values, positions, options.pairs)
     return modules.task(positions) if modules and not task else task
 
 
-def open_huggingface(path: str, how: Reading) -> Source:
+def open_huggingface(path: str, options: Reading) -> Source:
     """Open a Hugging Face folder, including a task's head."""
-    modules = None if how.encoder_only else read_modules(path)
+    modules = None if options.encoder_only else read_modules(path)
     folder = modules.folder if modules else encoder_folder(path)
     config_path = files.join(folder, huggingface.CONFIG)
     config, warnings = huggingface.read_config(config_path)
-    if how.config_file:
-        config, warnings = AlbertConfig.from_json_file(how.config_file), []
+    if options.config_file:
+        config, warnings = AlbertConfig.from_json_file(options.config_file), []
     tensors, weights = huggingface.open_weights(
-        folder, config, how.encoder_only
+        folder, config, options.encoder_only
     )
     values = files.read_json(config_path, "`config.json`")
-    if how.encoder_only or values.get("architectures") in (None, []):
+    if options.encoder_only or values.get("architectures") in (None, []):
         values["architectures"] = [huggingface.architecture_of(tensors)]
     names = values["architectures"]
     rule = "`architectures` must be a list of names."
@@ -231,37 +231,43 @@ def open_huggingface(path: str, how: Reading) -> Source:
     # Some versions write the names of TensorFlow classes.
     values["architectures"] = [str(name).removeprefix("TF") for name in names]
     names = values["architectures"]
-    task = _huggingface_task(folder, modules, values, config, how)
-    lacks = not any(n.startswith(huggingface.POOLER) for n in tensors.shapes)
-    without = how.encoder_only or modules or names[0] in WITHOUT_POOLER
-    if lacks and without:
+    task = _huggingface_task(folder, modules, values, config, options)
+    lacks_pooler = not any(
+        n.startswith(huggingface.POOLER) for n in tensors.shapes
+    )
+    pooler_optional = (
+        options.encoder_only or modules or names[0] in WITHOUT_POOLER
+    )
+    if lacks_pooler and pooler_optional:
         tensors = huggingface.with_pooler(tensors, config)
         warnings.append("the source has no pooler; the new pooler is untrained")
-    head = head_places(task, config)
-    tokenizer, more = read_tokenizer(folder, config.vocab_size, how.strict)
+    head = head_tensors(task, config)
+    tokenizer, tokenizer_warnings = read_tokenizer(
+        folder, config.vocab_size, options.strict
+    )
     return Source(
         HUGGING_FACE,
         weights,
         config,
         from_layout(tensors, config, HUGGING_FACE, weights, head),
         modules.tokenizer(tokenizer) if modules else tokenizer,
-        warnings + more + (modules.warnings if modules else []),
+        warnings + tokenizer_warnings + (modules.warnings if modules else []),
         task=task,
         symbols=table_in(folder),
     )
 
 
-def open_plbert(path: str, how: Reading) -> Source:
+def open_plbert(path: str, options: Reading) -> Source:
     """Open a folder of PL-BERT or StyleTTS 2, with its heads."""
     config, warnings = plbert.read_config(path)
-    if how.config_file:
-        config, warnings = AlbertConfig.from_json_file(how.config_file), []
+    if options.config_file:
+        config, warnings = AlbertConfig.from_json_file(options.config_file), []
     tensors, weights = plbert.open_weights(path, config)
-    if how.encoder_only:
+    if options.encoder_only:
         tensors = tensors.where(lambda name: name.startswith(PLBERT.encoder))
-    head = plbert.head_places(tensors.shapes, config)
+    head = plbert.head_tensors(tensors.shapes, config)
     tensors = from_layout(tensors, config, PLBERT, weights, head)
-    if not how.encoder_only:
+    if not options.encoder_only:
         tensors = plbert.with_step(tensors, plbert.step_of(weights))
     return Source(
         PLBERT,
@@ -288,8 +294,8 @@ FOLDERS = {
 
 def reader_of(path: str) -> Callable[[str, Reading], Source] | None:
     """Return the reader for a folder of another library, or None."""
-    found = (reader for is_kind, reader in FOLDERS.items() if is_kind(path))
-    return next(found, None)
+    readers = (reader for is_kind, reader in FOLDERS.items() if is_kind(path))
+    return next(readers, None)
 
 
 def is_model(path: str) -> bool:
@@ -298,7 +304,7 @@ def is_model(path: str) -> bool:
 
 
 # {file that identifies a different kind of folder: description and advice}
-OTHERS = {
+UNSUPPORTED = {
     "saved_model.pb": "a TensorFlow 2 SavedModel, a graph whose variables "
     "have other names; convert its source: for TF-Hub's albert_en, "
     "the archive of google-research/albert with the same weights; for an "
@@ -323,7 +329,7 @@ OTHERS = {
 }
 
 
-def what_else(path: str) -> str:
+def unsupported_hint(path: str) -> str:
     """Return a sentence about a path without a supported model, or ""."""
     if path.endswith(".keras") and files.is_file(path):
         return (
@@ -331,24 +337,24 @@ def what_else(path: str) -> str:
             "`keras.models.load_model` reads it, and the model's "
             "`save(FOLDER)` writes a model directory."
         )
-    for name, what in OTHERS.items():
+    for name, description in UNSUPPORTED.items():
         if files.exists(files.join(path, name)):
-            return f" This is {what}."
+            return f" This is {description}."
     return ""
 
 
-def open_source(path: str, how: Reading | None = None) -> Source:
+def open_source(path: str, options: Reading | None = None) -> Source:
     """Return the source model at a path, in any supported format.
 
     Args:
       path: a folder, or the prefix of a checkpoint.
-      how: options for reading the files.
+      options: options for reading the files.
 
     Raises:
       InputError: if the path has no model, or if the model's parts are
         inconsistent.
     """
-    how = how or Reading()
+    options = options or Reading()
     reader = reader_of(path)
     prefix = None if reader else tf1.find_prefix(path)
     require(
@@ -357,27 +363,27 @@ def open_source(path: str, how: Reading | None = None) -> Source:
         "directory, a Hugging Face folder with its weights in one file, "
         f"{' or '.join(huggingface.WEIGHTS)}, or PL-BERT's {plbert.CONFIG} "
         f"and {plbert.WEIGHTS}) or a checkpoint "
-        f"prefix.{what_else(path)}",
+        f"prefix.{unsupported_hint(path)}",
         input=path,
     )
     if prefix:
         shapes = tf1.open_checkpoint(prefix).shapes
         is_tf1 = tf1.OBJECT_GRAPH not in shapes
     rule = "`task` requires a TF1 checkpoint, which does not store labels."
-    require(not how.task or (prefix and is_tf1), rule, task=how.task)
+    require(not options.task or (prefix and is_tf1), rule, task=options.task)
     if reader:
-        return reader(path, how)
+        return reader(path, options)
     if is_tf1:
-        return open_tf1(prefix, how)
+        return open_tf1(prefix, options)
     require(
         not prefix.endswith(tf1.HUB_PREFIX),
         f"`input` must be a model in a supported format. This is "
-        f"{OTHERS['saved_model.pb']}.",
+        f"{UNSUPPORTED['saved_model.pb']}.",
         input=path,
     )
     if files.is_folder(path):
         prefix = checkpoints.for_inference(path)
-    return open_model_dir(prefix, how)
+    return open_model_dir(prefix, options)
 
 
 def _task_line(task: Task) -> str:
@@ -395,17 +401,19 @@ def released_values(config: AlbertConfig) -> dict[str, int | str]:
     result is empty if there is no release with the sizes in the config.
     """
     width = config.hidden_size
-    found = RELEASED.get(config.vocab_size, {}).get(width)
-    same = all(getattr(config, key) == getattr(BASE, key) for key in SAME)
-    if not (found and same and config.intermediate_size == 4 * width):
+    sizes = RELEASED.get(config.vocab_size, {}).get(width)
+    same_shapes = all(
+        getattr(config, key) == getattr(BASE, key) for key in SHAPE_SETTINGS
+    )
+    if not (sizes and same_shapes and config.intermediate_size == 4 * width):
         return {}
     # Google's Chinese models use ReLU; the models of albert_zh, which normalize
     # embeddings of the hidden size, use GELU.
     relu = config.vocab_size == CHINESE and width >= BASE.hidden_size
     relu = relu and config.embedding_norm == BASE.embedding_norm
     return {
-        "num_hidden_layers": found[0],
-        "num_attention_heads": found[1],
+        "num_hidden_layers": sizes[0],
+        "num_attention_heads": sizes[1],
         "hidden_act": "relu" if relu else "gelu",
     }
 
@@ -419,8 +427,8 @@ def compare_with_released(config: AlbertConfig) -> tuple[str, list[str]]:
         if getattr(config, key) != value
     )
     warning = f"the released model of these sizes has {wrong}"
-    whose = "the" if released else "not the"
-    return f"{whose} sizes of a released model", [warning] if wrong else []
+    prefix = "the" if released else "not the"
+    return f"{prefix} sizes of a released model", [warning] if wrong else []
 
 
 def describe_source(source: Source) -> list[str]:

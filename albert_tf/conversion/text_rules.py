@@ -32,7 +32,7 @@ except ImportError:  # Python 3.10
 MOST_TEXTS = 20_000  # maximum number of texts that one pattern can match
 MOST_SOURCES = 400  # maximum number of texts that become the same text
 # A pattern made up of these parts can only collapse or strip white space.
-OF_SPACES = re.compile(
+SPACE_PATTERN = re.compile(
     r"(?:\\[sAzZtnr]|\[ (?:\\s)?\]|[ ^$+*?|()\t\r\n]|\{\d*,?\d*\})*"
 )
 NMT_DROPPED = {*range(1, 9), 0xB, *range(0xE, 0x20), 0x7F, 0x8F, 0x9F}
@@ -83,18 +83,20 @@ def only_spaces(pattern: dict, content: str) -> bool:
         return True  # inserts a ▁ before the first letter, as our rules do
     if content and re.fullmatch(r"\[.*\]\+?", text):
         try:
-            found = python_pattern(pattern).findall(BETWEEN.join(characters()))
+            matches = python_pattern(pattern).findall(
+                BETWEEN.join(characters())
+            )
         except NotExpressible:
             return False
-        return bool(found) and all(map(str.isspace, found))
-    return bool(OF_SPACES.fullmatch(text))
+        return bool(matches) and all(map(str.isspace, matches))
+    return bool(SPACE_PATTERN.fullmatch(text))
 
 
 def _bert(rule: dict) -> Function:
     lower = flag_of(rule, "lowercase", True)
     strip = flag_of(rule, "strip_accents", lower)
     cleans = flag_of(rule, "clean_text", True)
-    sets_apart = flag_of(rule, "handle_chinese_chars", True)
+    isolates_chinese = flag_of(rule, "handle_chinese_chars", True)
 
     def clean(character: str) -> str:
         if character in "\t\n\r":
@@ -107,7 +109,7 @@ def _bert(rule: dict) -> Function:
     def function(text: str) -> str:
         if cleans:
             text = "".join(map(clean, text))
-        if sets_apart:
+        if isolates_chinese:
             text = IDEOGRAPH.sub(r" \g<0> ", text)
         if strip:
             text = drop_nonspacing(unicodedata.normalize("NFD", text))
@@ -131,14 +133,14 @@ def _replace(rule: dict) -> Function:
     pattern, content = rule["pattern"], rule["content"]
     if only_spaces(pattern, content):
         return str
-    found = python_pattern(pattern)
-    return lambda text: found.sub(lambda _: content, text)
+    compiled = python_pattern(pattern)
+    return lambda text: compiled.sub(lambda _: content, text)
 
 
 def _isolate(rule: dict) -> Function:
     """Return a function that adds spaces around the rule's characters."""
-    where = rule["where"]
-    return lambda text: "".join(f" {c} " if where(c) else c for c in text)
+    predicate = rule["where"]
+    return lambda text: "".join(f" {c} " if predicate(c) else c for c in text)
 
 
 def _prepend(rule: dict) -> Function:
@@ -178,7 +180,7 @@ def flat(rule: dict | None) -> Iterator[dict]:
         yield from flat(inner)
 
 
-def is_of_each(pattern: re.Pattern, content: str) -> bool:
+def is_per_character(pattern: re.Pattern, content: str) -> bool:
     """Return whether a `Replace` rule changes each character independently.
 
     A rule for a character class has this property. A rule that replaces a run
@@ -187,44 +189,46 @@ def is_of_each(pattern: re.Pattern, content: str) -> bool:
     """
     parts = list(regex_parser.parse(pattern.pattern))
     if len(parts) == 1 and str(parts[0][0]) == "MAX_REPEAT":
-        least, _, inner = parts[0][1]
-        parts = list(inner) if least == 1 and content in ("", " ") else []
+        minimum, _, inner = parts[0][1]
+        parts = list(inner) if minimum == 1 and content in ("", " ") else []
     classes = ("IN", "NOT_LITERAL", "LITERAL")
     return len(parts) == 1 and str(parts[0][0]) in classes
 
 
-def written_out(pattern: re.Pattern) -> list[str]:
+def expand_pattern(pattern: re.Pattern) -> list[str]:
     """Return all texts that a pattern matches, including lookahead text.
 
     Raises:
       NotExpressible: if the pattern has an unsupported part or matches too many
         texts.
     """
-    both_cases = re.search(r"\(\?[a-z]*i", pattern.pattern)
+    ignore_case = re.search(r"\(\?[a-z]*i", pattern.pattern)
 
-    def either(letter: str) -> list[str]:
+    def cases_of(letter: str) -> list[str]:
         cases = {letter, letter.lower(), letter.upper()}
-        return sorted(cases) if both_cases else [letter]
+        return sorted(cases) if ignore_case else [letter]
 
     def product(items: Iterable) -> list[str]:
         texts = [""]
         for item in items:
-            ends = of(*item)
-            if len(texts) * len(ends) > MOST_TEXTS:
+            suffixes = expand(*item)
+            if len(texts) * len(suffixes) > MOST_TEXTS:
                 raise NotExpressible(f"Replace of {pattern.pattern!r}")
-            texts = [a + b for a in texts for b in ends]
+            texts = [a + b for a in texts for b in suffixes]
         return texts
 
-    def of(kind, value) -> list[str]:
+    def expand(kind, value) -> list[str]:
         name = str(kind)
         if name == "LITERAL":
-            return either(chr(value))
+            return cases_of(chr(value))
         if name == "RANGE":
             return [
-                c for i in range(value[0], value[1] + 1) for c in either(chr(i))
+                c
+                for i in range(value[0], value[1] + 1)
+                for c in cases_of(chr(i))
             ]
         if name == "IN":
-            return [text for item in value for text in of(*item)]
+            return [text for item in value for text in expand(*item)]
         if name == "SUBPATTERN":
             return product(value[-1])
         if name == "BRANCH":
@@ -265,32 +269,32 @@ def sequences(rule: dict) -> list[str]:
         return [key for key in charsmap_keys(charsmap) if len(key) > 1]
     if kind == "Replace" and not only_spaces(rule["pattern"], rule["content"]):
         pattern = python_pattern(rule["pattern"])
-        if is_of_each(pattern, rule["content"]):
+        if is_per_character(pattern, rule["content"]):
             return []
-        found = written_out(pattern)
-        return [text for text in found if len(text) > 1]
+        texts = expand_pattern(pattern)
+        return [text for text in texts if len(text) > 1]
     return []
 
 
-def _sources(texts: list[str], before: dict[str, str]) -> set[str]:
+def _sources(texts: list[str], replacements: dict[str, str]) -> set[str]:
     """Return the texts, and all sources that earlier rules turn into them.
 
     The sources of a text are omitted if there are more than `MOST_SOURCES`.
 
     Args:
       texts: the texts that a rule treats as units.
-      before: {character: its replacement by the earlier rules}.
+      replacements: {character: its replacement by the earlier rules}.
     """
-    wanted, same = set("".join(texts)), {}
-    for character, becomes in before.items():
-        if becomes in wanted and becomes != character:
-            same.setdefault(becomes, []).append(character)
-    found = set(texts)
+    targets, originals = set("".join(texts)), {}
+    for character, replacement in replacements.items():
+        if replacement in targets and replacement != character:
+            originals.setdefault(replacement, []).append(character)
+    sources = set(texts)
     for text in texts:
-        options = [[c, *same.get(c, ())] for c in text]
+        options = [[c, *originals.get(c, ())] for c in text]
         if math.prod(map(len, options)) <= MOST_SOURCES:
-            found.update(map("".join, itertools.product(*options)))
-    return found
+            sources.update(map("".join, itertools.product(*options)))
+    return sources
 
 
 def table_of(rules: Iterable[dict]) -> tuple[dict[str, str], list[str]]:
@@ -303,26 +307,28 @@ def table_of(rules: Iterable[dict]) -> tuple[dict[str, str], list[str]]:
       {text: its replacement}, and the names of rules without an equivalent.
     """
     functions: list[Function] = []
-    several: set[str] = set()
-    left_out = []
-    single = {c: c for c in characters()}
+    multi_chars: set[str] = set()
+    unsupported = []
+    single_chars = {c: c for c in characters()}
     for rule in rules:
         try:
             if rule["type"] not in MAKERS:
                 raise NotExpressible(rule["type"])
             function, texts = MAKERS[rule["type"]](rule), sequences(rule)
         except NotExpressible as error:
-            left_out.append(str(error))
+            unsupported.append(str(error))
             continue
-        several |= _sources(texts, single) if "pattern" in rule else {*texts}
+        multi_chars |= (
+            _sources(texts, single_chars) if "pattern" in rule else {*texts}
+        )
         functions.append(function)
-        texts = of_each(function, list(single.values()))
-        single = dict(zip(single, texts, strict=True))
-    table = {c: text for c, text in single.items() if text != c}
-    texts = keys = list(several)
+        texts = of_each(function, list(single_chars.values()))
+        single_chars = dict(zip(single_chars, texts, strict=True))
+    table = {c: text for c, text in single_chars.items() if text != c}
+    texts = keys = list(multi_chars)
     for function in functions:
         texts = of_each(function, texts) if texts else []
     for key, text in zip(keys, texts, strict=True):
-        if text != "".join(single.get(c, c) for c in key):
+        if text != "".join(single_chars.get(c, c) for c in key):
             table[key] = text
-    return table, left_out
+    return table, unsupported

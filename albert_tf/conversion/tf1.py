@@ -63,9 +63,9 @@ def find_prefix(path: str) -> str | None:
     prefixes = [path.removesuffix(INDEX) for path in paths]
     hub = files.join(path, HUB_PREFIX)
     newest = checkpoint_files.listed(path)[:1]
-    for wish in (files.join(path, BEST_PREFIX), *newest, hub):
-        if files.exists(wish + INDEX):
-            return wish
+    for candidate in (files.join(path, BEST_PREFIX), *newest, hub):
+        if files.exists(candidate + INDEX):
+            return candidate
     rule = "`input` contains several checkpoints; specify a prefix: "
     rule += f"{', '.join(prefixes)}."
     require(len(prefixes) < 2, rule, input=path)
@@ -92,16 +92,18 @@ def without_scope(tensors: Tensors) -> Tensors:
     """Remove the scope of a TF-Hub module from the names of tensors."""
     if not any(name.startswith(HUB_SCOPE) for name in tensors.shapes):
         return tensors
-    places = {name.removeprefix(HUB_SCOPE): name for name in tensors.shapes}
-    shapes = {new: tensors.shapes[old] for new, old in places.items()}
-    return Tensors(shapes, lambda name: tensors.read(places[name]))
+    names = {name.removeprefix(HUB_SCOPE): name for name in tensors.shapes}
+    shapes = {new: tensors.shapes[old] for new, old in names.items()}
+    return Tensors(shapes, lambda name: tensors.read(names[name]))
 
 
-def weights_alone(tensors: Tensors, layout: Layout) -> Tensors:
+def without_optimizer(tensors: Tensors, layout: Layout) -> Tensors:
     """Return tensors without the optimizer's slots and step."""
-    slots = tuple(x.removeprefix("{}") for pair in layout.slots for x in pair)
+    suffixes = tuple(
+        pattern.removeprefix("{}") for pair in layout.slots for pattern in pair
+    )
     return tensors.where(
-        lambda name: name != layout.step and not name.endswith(slots)
+        lambda name: name != layout.step and not name.endswith(suffixes)
     )
 
 
@@ -119,13 +121,13 @@ def find_config(prefix: str) -> str:
     if prefix.endswith(HUB_PREFIX):
         module = os.path.dirname(folder)
         folders = [files.join(module, HUB_ASSETS), module]
-    for place in folders:
-        exact = files.join(place, CONFIG_FILE)
-        others = files.matches("*config*.json", place)
+    for candidate in folders:
+        exact = files.join(candidate, CONFIG_FILE)
+        matches = files.matches("*config*.json", candidate)
         if files.exists(exact):
             return exact
-        if len(others) == 1:
-            return others[0]
+        if len(matches) == 1:
+            return matches[0]
     raise InputError(
         f"There must be one {CONFIG_FILE} next to the checkpoint; otherwise "
         f"set `albert_config_file`. Received: {prefix}"
@@ -154,9 +156,9 @@ def read_config(path: str, tensors: Tensors) -> tuple[AlbertConfig, list[str]]:
 
 def released_json(config: AlbertConfig) -> Mapping:
     """Return the content of `albert_config.json` in the released form."""
-    known = [name for name, x in ACTIVATIONS.items() if x.is_released]
-    rule = f"The released code supports the activations {', '.join(known)}."
-    require(config.hidden_act in known, rule, hidden_act=config.hidden_act)
+    supported = [name for name, x in ACTIVATIONS.items() if x.is_released]
+    rule = f"The released code supports the activations {', '.join(supported)}."
+    require(config.hidden_act in supported, rule, hidden_act=config.hidden_act)
     values = json.loads(config.to_json())
     del values["sharing"], values["embedding_norm"]
     return values | HISTORICAL
@@ -205,22 +207,26 @@ BEAM = (
 NORM = ("layer_norm", "end_logits/LayerNorm")
 
 
-def _beam_places(width: int) -> dict[str, StoredTensor]:
+def _beam_tensors(width: int) -> dict[str, StoredTensor]:
     """Return {our name: stored tensor} for the head of `run_squad_v2`."""
-    places = {}
-    for ours, theirs, sizes in BEAM:
+    tensors = {}
+    for layer, stored_layer, sizes in BEAM:
         shape = tuple(n * width or 1 for n in sizes)
-        places[f"{ours}/kernel"] = StoredTensor(f"{theirs}/kernel", shape)
-        places[f"{ours}/bias"] = StoredTensor(f"{theirs}/bias", shape[1:])
-    del places["answer/bias"]
+        tensors[f"{layer}/kernel"] = StoredTensor(
+            f"{stored_layer}/kernel", shape
+        )
+        tensors[f"{layer}/bias"] = StoredTensor(
+            f"{stored_layer}/bias", shape[1:]
+        )
+    del tensors["answer/bias"]
     for name in ("gamma", "beta"):
-        places[f"{NORM[0]}/{name}"] = StoredTensor(
+        tensors[f"{NORM[0]}/{name}"] = StoredTensor(
             f"{NORM[1]}/{name}", (width,)
         )
-    return places
+    return tensors
 
 
-def _one_product(
+def _linear_head(
     name: str, outputs: int, width: int
 ) -> dict[str, StoredTensor]:
     return {
@@ -274,11 +280,11 @@ def read_head(
     if CLASSIFIER in shapes:
         outputs = shapes[CLASSIFIER][0]
         task = _sentence_task(outputs, name, pairs)
-        places = _one_product(CLASSIFIER, outputs, width)
+        head = _linear_head(CLASSIFIER, outputs, width)
     elif SPANS in shapes:
-        task, places = find(name or "squad-1.1"), _one_product(SPANS, 2, width)
+        task, head = find(name or "squad-1.1"), _linear_head(SPANS, 2, width)
     elif "answer_class/dense_1/kernel" in shapes:
-        task, places = find(name or "squad-2.0"), _beam_places(width)
+        task, head = find(name or "squad-2.0"), _beam_tensors(width)
     else:
         rule = "`task` requires a TF1 checkpoint with a head."
         require(name is None, rule, task=name)
@@ -286,8 +292,8 @@ def read_head(
     if CLASSIFIER not in shapes:
         rule = "`task` must fit the head, which is for question answering."
         require(task.kind == "question_answering", rule, task=name)
-        head = "simple" if SPANS in shapes else "beam"
-        task = task.replaced(answer_head=head)
+        answer_head = "simple" if SPANS in shapes else "beam"
+        task = task.replaced(answer_head=answer_head)
     positions = config.max_position_embeddings
     length = min(task.config.max_seq_length, positions)
-    return task.updated(max_seq_length=length), places
+    return task.updated(max_seq_length=length), head

@@ -40,7 +40,7 @@ MALFORMED = (
 
 
 @contextlib.contextmanager
-def whole(folder: str) -> Iterator[None]:
+def malformed_as_input_error(folder: str) -> Iterator[None]:
     """Convert errors from a malformed `tokenizer.json` to `InputError`."""
     try:
         yield
@@ -58,12 +58,12 @@ def flag_of(part: dict, name: str, default: bool) -> bool:
     return default if flag is None else flag
 
 
-def length_of(values: dict, name: str, where: str) -> int | None:
+def length_of(values: dict, name: str, source: str) -> int | None:
     """Return a maximum number of tokens from `values`, or None if not set."""
     limit = values.get(name)
-    number = isinstance(limit, int | float) and limit >= 1
-    rule = f"{where}: `{name}` must be a number of at least 1."
-    require(number or limit is None, rule, **{name: repr(limit)})
+    is_valid = isinstance(limit, int | float) and limit >= 1
+    rule = f"{source}: `{name}` must be a number of at least 1."
+    require(is_valid or limit is None, rule, **{name: repr(limit)})
     return limit and int(min(limit, sys.maxsize))  # 1e30 means no limit
 
 
@@ -142,12 +142,12 @@ class HubFiles:
     @property
     def type(self) -> str:
         """The model's type, inferred if an older file omits it."""
-        lists = isinstance(self.model.get("vocab"), list)
+        is_list = isinstance(self.model.get("vocab"), list)
         kind = "BPE" if "merges" in self.model else "WordPiece"
-        return self.model.get("type", "Unigram" if lists else kind)
+        return self.model.get("type", "Unigram" if is_list else kind)
 
     @property
-    def rules_alone(self) -> bool:
+    def uses_only_json(self) -> bool:
         """Whether the tokenizer class follows only `tokenizer.json`."""
         name = self.settings.get("tokenizer_class")
         return bool(self.content) and name == "PreTrainedTokenizerFast"
@@ -169,18 +169,18 @@ class HubFiles:
         Args:
           size: the number of pieces in the vocabulary.
         """
-        found: dict[int, Added] = {}
+        pieces: dict[int, Added] = {}
         listed = files.read_if_there(self.folder, ADDED_TOKENS)
-        known = {self.name(role) for role in ROLES}
+        special_names = {self.name(role) for role in ROLES}
         for piece, id in listed.items():
-            found[id] = Added(id, piece, piece in known)
+            pieces[id] = Added(id, piece, piece in special_names)
         decoder = self.settings.get("added_tokens_decoder") or {}
-        rows = [{**row, "id": int(id)} for id, row in decoder.items()]
-        for row in [*rows, *self.content.get("added_tokens", ())]:
-            special = flag_of(row, "special", False)
-            found[row["id"]] = Added(row["id"], row["content"], special)
-        check_ids(found, size)
-        return [found[id] for id in sorted(found) if id >= size]
+        tokens = [{**token, "id": int(id)} for id, token in decoder.items()]
+        for token in [*tokens, *self.content.get("added_tokens", ())]:
+            special = flag_of(token, "special", False)
+            pieces[token["id"]] = Added(token["id"], token["content"], special)
+        check_ids(pieces, size)
+        return [pieces[id] for id in sorted(pieces) if id >= size]
 
     def name(self, role: str) -> str | None:
         """Return a special piece's name in the settings, or None if missing."""
@@ -206,20 +206,22 @@ def renamed(hub: HubFiles, pieces: list[str], kind: str) -> dict[str, str]:
       pieces: the vocabulary.
       kind: a key of `TOKENIZERS`.
     """
-    ours, known, names = TOKENIZERS[kind].special, set(pieces), {}
-    for role, name, others in zip(ROLES, ours, OTHER_NAMES, strict=True):
-        theirs = hub.name(role)
-        if theirs not in known:
-            wanted = (name, *others)
-            theirs = next((x for x in wanted if x in known), name)
-        if theirs != name:
-            names[theirs] = name
-    if names:
-        shown = ", ".join(f"{old} is {new}" for old, new in names.items())
+    special, vocabulary, renames = TOKENIZERS[kind].special, set(pieces), {}
+    for role, name, alternatives in zip(
+        ROLES, special, OTHER_NAMES, strict=True
+    ):
+        source_name = hub.name(role)
+        if source_name not in vocabulary:
+            candidates = (name, *alternatives)
+            source_name = next((x for x in candidates if x in vocabulary), name)
+        if source_name != name:
+            renames[source_name] = name
+    if renames:
+        shown = ", ".join(f"{old} is {new}" for old, new in renames.items())
         hub.notes.append(
             f"special pieces are renamed as in the release: {shown}"
         )
-    return names
+    return renames
 
 
 def fitting(hub: HubFiles, added: list[Added], rows: int | None) -> list[Added]:
@@ -230,10 +232,10 @@ def fitting(hub: HubFiles, added: list[Added], rows: int | None) -> list[Added]:
     """
     if rows is None:
         return added
-    beyond = [piece.piece for piece in added if piece.id >= rows]
-    if beyond:
+    omitted = [piece.piece for piece in added if piece.id >= rows]
+    if omitted:
         hub.differences.append(
-            f"the added pieces {', '.join(beyond)} are omitted, because the "
+            f"the added pieces {', '.join(omitted)} are omitted, because the "
             f"embedding table has only {rows} rows"
         )
     return [piece for piece in added if piece.id < rows]

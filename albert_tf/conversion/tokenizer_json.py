@@ -47,9 +47,11 @@ def character_class(characters: Iterable[str]) -> str:
 
 
 @functools.cache
-def class_of(test: Callable[[str], object]) -> str:
+def class_of(predicate: Callable[[str], object]) -> str:
     """Return a regular expression for characters that satisfy a predicate."""
-    return character_class(filter(test, map(chr, range(sys.maxunicode + 1))))
+    return character_class(
+        filter(predicate, map(chr, range(sys.maxunicode + 1)))
+    )
 
 
 def replace(pattern: str, content: str) -> dict:
@@ -161,8 +163,8 @@ def template(tokenizer: Tokenizer) -> dict:
         return {"SpecialToken": {"id": name, "type_id": segment}}
 
     def text(name: str, segment: int) -> list[dict]:
-        of = {"Sequence": {"id": name, "type_id": segment}}
-        return [of, special("[SEP]", segment)]
+        sequence = {"Sequence": {"id": name, "type_id": segment}}
+        return [sequence, special("[SEP]", segment)]
 
     single = [special("[CLS]", 0), *text("A", 0)]
     ids = {"[CLS]": tokenizer.cls_id, "[SEP]": tokenizer.sep_id}

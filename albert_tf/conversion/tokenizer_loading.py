@@ -46,8 +46,8 @@ def load_tokenizer(path: str | os.PathLike) -> Tokenizer:
         is malformed.
     """
     path = str(path)
-    is_ours = files.exists(files.join(path, TOKENIZER_JSON))
-    if is_ours and "model" not in files.read_if_there(path, TOKENIZER_JSON):
+    has_json = files.exists(files.join(path, TOKENIZER_JSON))
+    if has_json and "model" not in files.read_if_there(path, TOKENIZER_JSON):
         return tokenizers.load_tokenizer(path)
     tokenizer, warnings = _read(path)
     if not tokenizer:

@@ -92,7 +92,9 @@ _NORMS = (
 # fmt: on
 
 
-def _variables(layers: tuple, names: tuple, on_hub: tuple) -> Iterator[tuple]:
+def _variables(
+    layers: tuple, names: tuple, hub_names: tuple
+) -> Iterator[tuple]:
     """Yield a row for each layer's kernel or gamma, and for its bias or beta.
 
     Args:
@@ -100,11 +102,11 @@ def _variables(layers: tuple, names: tuple, on_hub: tuple) -> Iterator[tuple]:
       names: names of the two variables, in this package and in TF1 files.
       on_hub: names of the two variables in Hugging Face files.
     """
-    for ours, shape, google, zh, hub in layers:
+    for layer, shape, google, zh, hub in layers:
         shapes = shape, shape[-1]
-        for name, there, size in zip(names, on_hub, shapes, strict=True):
+        for name, hub_name, size in zip(names, hub_names, shapes, strict=True):
             tf1 = (f"{google}/{name}", f"{zh}/{name}")
-            yield f"{ours}/{name}", size, *tf1, f"{hub}.{there}"
+            yield f"{layer}/{name}", size, *tf1, f"{hub}.{hub_name}"
 
 
 _TABLE = (
@@ -138,9 +140,9 @@ class Layout:
     step: str | None = None
     advice: str = ""
 
-    def name_of(self, ours: str) -> str | None:
+    def name_of(self, name: str) -> str | None:
         """Return the layout's name, in the table's form, for our name."""
-        return next(row[self.column] for row in _TABLE if row[0] == ours)
+        return next(row[self.column] for row in _TABLE if row[0] == name)
 
 
 MODEL_DIR = Layout(
@@ -280,7 +282,9 @@ def tf1_layout(config: AlbertConfig) -> Layout:
     return ALBERT_ZH if config.embedding_norm == "hidden" else GOOGLE
 
 
-def places(config: AlbertConfig, layout: Layout) -> dict[str, StoredTensor]:
+def stored_tensors(
+    config: AlbertConfig, layout: Layout
+) -> dict[str, StoredTensor]:
     """Return {our name: stored tensor} for the variables of a config.
 
     Raises:
@@ -303,23 +307,25 @@ def places(config: AlbertConfig, layout: Layout) -> dict[str, StoredTensor]:
     )
     table = {}
     for name, shape, row, block in _expand(config):
-        theirs = row[layout.column]
-        transposed = theirs.endswith(".T")
-        theirs = theirs.removesuffix(".T").format(**block)
+        stored_name = row[layout.column]
+        transposed = stored_name.endswith(".T")
+        stored_name = stored_name.removesuffix(".T").format(**block)
         table[name] = StoredTensor(
-            theirs, shape[::-1] if transposed else shape, transposed
+            stored_name, shape[::-1] if transposed else shape, transposed
         )
     return table
 
 
-def slot_places(
+def slot_tensors(
     weights: dict[str, StoredTensor], patterns: tuple[str, str]
 ) -> dict[str, StoredTensor]:
     """Return {our slot name: stored tensor} for the m and v of every weight."""
     return {
-        ours.format(name): dataclasses.replace(
-            place, name=theirs.format(place.name)
+        pattern.format(name): dataclasses.replace(
+            stored, name=stored_pattern.format(stored.name)
         )
-        for name, place in weights.items()
-        for ours, theirs in zip(MODEL_DIR.slots[0], patterns, strict=True)
+        for name, stored in weights.items()
+        for pattern, stored_pattern in zip(
+            MODEL_DIR.slots[0], patterns, strict=True
+        )
     }

@@ -25,7 +25,7 @@ from albert_tf.conversion.sources import (
     Source,
     is_model,
     open_source,
-    what_else,
+    unsupported_hint,
 )
 from albert_tf.library.changed_layers import (
     change_layers,
@@ -136,7 +136,7 @@ def open_model(
     require(
         is_model(path),
         "`path` must be a folder with a model: a model directory, an "
-        f"unpacked release or a Hugging Face folder.{what_else(path)}",
+        f"unpacked release or a Hugging Face folder.{unsupported_hint(path)}",
         path=path,
     )
     source = open_source(path, how)

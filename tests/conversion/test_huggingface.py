@@ -22,7 +22,7 @@ from albert_tf.conversion.huggingface import (
     LocalCopy,
     as_config,
     config_json,
-    encoder_alone,
+    extract_encoder,
 )
 from albert_tf.conversion.named_tensors import Tensors
 from albert_tf.conversion.tokenizer_json import character_class
@@ -94,7 +94,7 @@ def test_the_encoder_is_found_by_its_table():
     table = "embeddings.word_embeddings.weight"
     shapes = {f"x.{table}": (3, 2), "x.pooler.bias": (2,), "y.pooler": (1,)}
     tensors = Tensors(shapes | {"x.head.bias": (1,)}, lambda name: name)
-    found = encoder_alone(tensors, "a file")
+    found = extract_encoder(tensors, "a file")
     assert found.shapes == {
         f"albert.{table}": (3, 2),
         "albert.pooler.bias": (2,),
@@ -105,7 +105,7 @@ def test_the_encoder_is_found_by_its_table():
         (shapes | {f"y.{table}": (3, 2)}, rf"x.{table}, y.{table}$"),
     ):
         with pytest.raises(InputError, match=f"must have one encoder.*{names}"):
-            encoder_alone(Tensors(others, None), "a file")
+            extract_encoder(Tensors(others, None), "a file")
 
 
 def test_half_precision_is_widened(golden, tmp_path):

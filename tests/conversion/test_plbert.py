@@ -296,9 +296,9 @@ def test_names_may_lack_the_prefix(trained, tmp_path):
 
 def test_heads_are_those_of_the_file():
     """A head exists if its bias exists, under our name or PL-BERT's name."""
-    assert plbert.head_places({}, CONFIG) == {}
+    assert plbert.head_tensors({}, CONFIG) == {}
     for name in ("words/bias", "word_predictor.bias"):
-        assert plbert.head_places({name: (5,)}, CONFIG) == {
+        assert plbert.head_tensors({name: (5,)}, CONFIG) == {
             "words/kernel": StoredTensor(
                 "word_predictor.weight", (5, 24), True
             ),

@@ -14,7 +14,7 @@ from albert_tf.conversion.variable_names import (
     ALBERT_ZH,
     HUGGING_FACE,
     Layout,
-    places,
+    stored_tensors,
 )
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import EMBEDDING_NORMS, AlbertConfig
@@ -114,7 +114,7 @@ def test_what_released_files_cannot_hold():
     both = dataclasses.replace(groups, inner_group_num=2)
     for config in (groups, inner, both):
         with pytest.raises(InputError, match="`num_hidden_groups`"):
-            places(config, variable_names.ALBERT_ZH)
+            stored_tensors(config, variable_names.ALBERT_ZH)
     whole = dataclasses.replace(goldens.CONFIG, attention_head_size=4)
     assert variable_names.as_released(whole) == goldens.CONFIG
     for size in (3, 5):
@@ -135,11 +135,11 @@ def test_names_agree_on_the_part_of_a_layer(layout):
     words |= {"attention_": "attention", "mlm/": "predictions", "bias": "bias"}
     norm = "hidden" if layout is ALBERT_ZH else "embedding"
     config = dataclasses.replace(goldens.CONFIG, embedding_norm=norm)
-    for name, place in places(config, layout).items():
+    for name, stored in stored_tensors(config, layout).items():
         if layout is HUGGING_FACE:
             name = name.replace("/beta", "/bias")
         for ours, theirs in words.items():
-            assert (ours in name) == (theirs in place.name), name
+            assert (ours in name) == (theirs in stored.name), name
 
 
 @pytest.mark.parametrize("norm", EMBEDDING_NORMS)
@@ -153,8 +153,8 @@ def test_the_encoder_has_a_prefix_of_its_own(layout, norm):
     if layout.embedding_norm not in (None, norm):
         rule = f"`embedding_norm` must be {layout.embedding_norm}"
         with pytest.raises(InputError, match=rule):
-            places(config, layout)
+            stored_tensors(config, layout)
         return
-    for name, place in places(config, layout).items():
-        is_encoder = place.name.startswith(layout.encoder)
+    for name, stored in stored_tensors(config, layout).items():
+        is_encoder = stored.name.startswith(layout.encoder)
         assert is_encoder == name.startswith("albert/"), name

@@ -13,12 +13,12 @@ from albert_tf.conversion import text_rules
 from albert_tf.conversion.text_rules import (
     MAKERS,
     NotExpressible,
+    expand_pattern,
     flat,
-    is_of_each,
+    is_per_character,
     only_spaces,
     sequences,
     table_of,
-    written_out,
 )
 from albert_tf.text.sentencepiece_models import (
     charsmap_keys,
@@ -247,7 +247,7 @@ def test_rules_that_change_single_characters(pattern, content, wanted):
     The same holds for rules that replace a run of such characters with nothing
     or a space.
     """
-    assert is_of_each(re.compile(pattern), content) is wanted
+    assert is_per_character(re.compile(pattern), content) is wanted
 
 
 @pytest.mark.parametrize(
@@ -271,9 +271,9 @@ def test_patterns_are_written_out(pattern, wanted):
     compiled = re.compile(pattern)
     if wanted is None:
         with pytest.raises(NotExpressible, match="Replace of"):
-            written_out(compiled)
+            expand_pattern(compiled)
     else:
-        found = written_out(compiled)
+        found = expand_pattern(compiled)
         assert found == wanted or len({*found}) == wanted
 
 

@@ -21,7 +21,7 @@ from albert_tf.conversion.huggingface import config_json
 from albert_tf.conversion.variable_names import (
     HUGGING_FACE,
     as_released,
-    places,
+    stored_tensors,
 )
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
@@ -110,11 +110,13 @@ def compare(config, model, there, folder) -> dict:
     for states, layer in zip(blocks, other["layers"], strict=True):
         close(states, layer)
     theirs = other["gradients"]
-    for name, place in places(as_released(config), HUGGING_FACE).items():
-        gradient = theirs.pop(place.name)
+    for name, stored in stored_tensors(
+        as_released(config), HUGGING_FACE
+    ).items():
+        gradient = theirs.pop(stored.name)
         close(
             gradients.pop(name),
-            gradient.T if place.transposed else gradient,
+            gradient.T if stored.transposed else gradient,
             name,
         )
     assert not gradients
