@@ -64,17 +64,17 @@ def session_bytes(root: int) -> int:
 
 def measured(command: list[str]) -> tuple[float, int]:
     """Run a command; return its duration (s) and its peak memory (bytes)."""
-    start, most = time.perf_counter(), 0
+    start, peak = time.perf_counter(), 0
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, start_new_session=True
     )
     while process.poll() is None:
-        most = max(most, session_bytes(process.pid))
+        peak = max(peak, session_bytes(process.pid))
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=0.5)  # sampling memory takes milliseconds
     if process.returncode:
         raise SystemExit(f"The build failed: {' '.join(command)}")
-    return time.perf_counter() - start, most
+    return time.perf_counter() - start, peak
 
 
 def build(

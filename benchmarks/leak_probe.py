@@ -203,12 +203,12 @@ def probe(
       vocab_size: V, or 0 if unknown.
       next_sentence: whether A and B may come from different texts.
     """
-    chosen = paths[:: max(1, -(-len(paths) // MOST_FILES))]
+    sampled = paths[:: max(1, -(-len(paths) // MOST_FILES))]
     examples = []
-    for path in chosen:
-        share = -(-SAMPLE // len(chosen))
-        found = map(decode, itertools.islice(tfrecord.read(path), share))
-        examples += (x for x in found if len(x.segments()[1]))  # has an order
+    for path in sampled:
+        share = -(-SAMPLE // len(sampled))
+        decoded = map(decode, itertools.islice(tfrecord.read(path), share))
+        examples += (x for x in decoded if len(x.segments()[1]))  # has an order
     segments = _segments(examples[:SAMPLE], vocab_size or 1 << 16)
     return measure(segments, next_sentence)
 

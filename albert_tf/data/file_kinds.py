@@ -231,8 +231,8 @@ class Source(NamedTuple):
 
     def fields(self) -> list[str]:
         """Return the distinct field names in the first JSON objects."""
-        whole = len(self.head) < HEAD_BYTES
-        objects = _objects(_first_lines(self.head, whole))
+        is_complete = len(self.head) < HEAD_BYTES
+        objects = _objects(_first_lines(self.head, is_complete))
         return list(dict.fromkeys(name for x in objects for name in x))
 
 
@@ -300,8 +300,8 @@ def _read_head(file: Any, path: str) -> tuple[bytes, Any, BadData | None]:
     if file.seekable():
         file.seek(0)
         return head, file, damage
-    again = _Unpacked(file, path, head, damage)
-    return head, io.BufferedReader(again, BUFFER_BYTES), damage
+    replayed = _Unpacked(file, path, head, damage)
+    return head, io.BufferedReader(replayed, BUFFER_BYTES), damage
 
 
 def _looks_16_bits_wide(head: bytes) -> bool:
@@ -343,55 +343,55 @@ def _require_native(head: bytes, path: str) -> None:
     )
 
 
-def is_utf8(data: bytes, whole: bool = True) -> bool:
+def is_utf8(data: bytes, is_complete: bool = True) -> bool:
     """Return whether bytes are UTF-8.
 
     Args:
       data: the bytes.
-      whole: whether the data are complete; if not, the last character may be
-        incomplete.
+      is_complete: whether the data are complete; if not, the last character
+        may be incomplete.
     """
     try:
-        codecs.getincrementaldecoder("utf-8")().decode(data, whole)
+        codecs.getincrementaldecoder("utf-8")().decode(data, is_complete)
     except UnicodeDecodeError:
         return False
     return True
 
 
-def _first_lines(head: bytes, whole: bool) -> list[bytes]:
+def _first_lines(head: bytes, is_complete: bool) -> list[bytes]:
     """Return the complete lines among the first `HEAD_LINES`, without blanks.
 
     Args:
       head: the first bytes of the file.
-      whole: whether these bytes are the entire file.
+      is_complete: whether these bytes are the entire file.
     """
     lines = head.removeprefix(b"\xef\xbb\xbf").split(b"\n", HEAD_LINES)
-    if len(lines) > HEAD_LINES or not whole:
+    if len(lines) > HEAD_LINES or not is_complete:
         lines.pop()
     return [line.strip() for line in lines if line.strip()]
 
 
 def _objects(lines: list[bytes]) -> list[dict]:
     """Return the parsed lines that are JSON objects; ignore other lines."""
-    found = []
+    objects = []
     for line in lines:
         with contextlib.suppress(ValueError):
             if line[:1] == b"{":
-                found.append(files.json_value(line))
-    return found
+                objects.append(files.json_value(line))
+    return objects
 
 
-def _json_kind(head: bytes, whole: bool) -> str | None:
+def _json_kind(head: bytes, is_complete: bool) -> str | None:
     """Return the kind of JSON in a file, or None if the file is not JSON.
 
     Args:
       head: the first bytes of the file.
-      whole: whether these bytes are the entire file.
+      is_complete: whether these bytes are the entire file.
     """
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if ARRAY.match(text):
         return JSON
-    lines = _first_lines(head, whole)
+    lines = _first_lines(head, is_complete)
     number = len(_objects(lines))
     if number and 2 * number >= len(lines):
         return JSONL
@@ -399,8 +399,8 @@ def _json_kind(head: bytes, whole: bool) -> str | None:
         return None
     if len(lines) < 2:  # one object, invalid or longer than the head
         return JSONL
-    goes_on = lines[0][-1:] in (b"{", b"[", b",")
-    return JSON if goes_on and not _objects(lines[:1]) else None
+    continues = lines[0][-1:] in (b"{", b"[", b",")
+    return JSON if continues and not _objects(lines[:1]) else None
 
 
 def _kind(head: bytes, path: str) -> str:

@@ -60,11 +60,11 @@ class Pairs:
             labels,
         )
 
-    def followed_by(self, others: "Pairs") -> "Pairs":
+    def followed_by(self, other: "Pairs") -> "Pairs":
         """Return these pairs followed by others."""
-        mine, theirs = vars(self).values(), vars(others).values()
-        both = zip(mine, theirs, strict=True)
-        return Pairs(*map(np.concatenate, both))
+        first, second = vars(self).values(), vars(other).values()
+        columns = zip(first, second, strict=True)
+        return Pairs(*map(np.concatenate, columns))
 
     def paired(self) -> np.ndarray:
         """Return whether each pair has a segment B, [n] bool."""
@@ -95,19 +95,19 @@ def lay_out(
       max_seq_length: T.
       tokenizer: the tokenizer, with the ids of special tokens.
     """
-    place = np.arange(max_seq_length)
+    position = np.arange(max_seq_length)
     a_size = (pairs.a_end - pairs.a_start)[:, None]
     lengths = a_size + (pairs.b_end - pairs.b_start)[:, None] + 2
     lengths += pairs.paired()[:, None]
     last = lengths - 1
-    in_b = place > a_size + 1
-    real = place < lengths
+    in_b = position > a_size + 1
+    real = position < lengths
     source = np.where(
         in_b,
-        (pairs.b_start[:, None] - a_size - 2) + place,
-        (pairs.a_start[:, None] - 1) + place,
+        (pairs.b_start[:, None] - a_size - 2) + position,
+        (pairs.a_start[:, None] - 1) + position,
     )
-    separators = (place == a_size + 1) | (place == last)
+    separators = (position == a_size + 1) | (position == last)
     maskable = real & ~separators
     maskable[:, 0] = False
     source = np.where(maskable, source, 0)
@@ -176,14 +176,16 @@ class Masker:
         middle, end = begin + sizes[:, 0], begin + sizes.sum(axis=1)
         pairs = Pairs(begin, middle, middle, end, np.zeros(len(ids), bool))
         text = ids.ravel(), starts.ravel()
-        laid = lay_out(pairs, *text, self.tokens, self.tokenizer)
+        instances = lay_out(pairs, *text, self.tokens, self.tokenizer)
         draws = Draws(self.seed, positions)
-        masked = masking.mask(laid, self.slots, self.config, self.words, draws)
-        real = np.arange(self.tokens) < laid.lengths[:, None]
+        masked = masking.mask(
+            instances, self.slots, self.config, self.words, draws
+        )
+        real = np.arange(self.tokens) < instances.lengths[:, None]
         return (
             masked.input_ids,
             real.astype(np.int32),
-            laid.segment_ids.astype(np.int32),
+            instances.segment_ids.astype(np.int32),
             masked.positions,
             masked.labels,
             masked.weights,
@@ -248,9 +250,9 @@ def _wrong_lists(feature, sizes: dict[str, int]) -> str:
         if len(values) != size:
             wrong.append(f"`{name}` has {len(values)} values instead of {size}")
         elif size and type(values[0]) is not kind:
-            found = type(values[0]).__name__
+            actual = type(values[0]).__name__
             wrong.append(
-                f"`{name}` contains {found} instead of {kind.__name__}"
+                f"`{name}` contains {actual} instead of {kind.__name__}"
             )
     return "; ".join(wrong)
 
@@ -278,8 +280,8 @@ def _wrong_predictions(feature) -> str:
     weights = np.array(feature["masked_lm_weights"])
     if not np.all((weights >= 0) & np.isfinite(weights)):
         return "`masked_lm_weights` contains an illegal weight"
-    places = np.array(feature["masked_lm_positions"])[weights > 0]
-    padded = places[np.array(feature["input_mask"])[places] == 0]
+    positions = np.array(feature["masked_lm_positions"])[weights > 0]
+    padded = positions[np.array(feature["input_mask"])[positions] == 0]
     return (
         f"padding is predicted at position {padded[0]}" if len(padded) else ""
     )
@@ -307,12 +309,12 @@ def _wrong_dynamic(feature, metadata: Metadata) -> str:
     if not 0 < tokens <= room:
         return f"`segment_lengths` sum to {tokens} instead of 1 to {room}"
     dtype = id_type(metadata.vocab_size)
-    bytes_due = {
+    expected_sizes = {
         "token_ids": tokens * dtype.itemsize,
         "word_starts": -(-tokens // 8),
     }
-    for name, due in bytes_due.items():
-        if (size := len(feature[name][0])) != due:
+    for name, expected in expected_sizes.items():
+        if (size := len(feature[name][0])) != expected:
             return f"`{name}` is {size} bytes long for {tokens} tokens"
     values = feature | {
         "token_ids": np.frombuffer(feature["token_ids"][0], dtype)

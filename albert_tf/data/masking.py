@@ -46,10 +46,10 @@ class Draws:
 
     def bits(self, count: int) -> np.ndarray:
         """Return integers of 63 random bits for each example, [B, count]."""
-        places = np.arange(1, count + 1, dtype=np.uint64)
-        places += np.uint64(self.sequences << 32)
+        counters = np.arange(1, count + 1, dtype=np.uint64)
+        counters += np.uint64(self.sequences << 32)
         self.sequences += 1
-        bits = splitmix64(self.keys[:, None] + places * INCREMENT)
+        bits = splitmix64(self.keys[:, None] + counters * INCREMENT)
         return (bits >> np.uint64(1)).astype(np.int64)
 
     def uniform(self, count: int) -> np.ndarray:
@@ -98,23 +98,24 @@ def random_order(starts: np.ndarray, bits: np.ndarray) -> np.ndarray:
 
 
 def visits(
-    order: np.ndarray, ngrams: np.ndarray, left: np.ndarray
+    order: np.ndarray, ngrams: np.ndarray, remaining: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield unfinished rows, their next word starts, and the n-gram lengths.
 
     Args:
       order: [B, T] word starts in the order to visit, padded with T.
       ngrams: [B, T], the n of the n-gram drawn at each visit, 1..N.
-      left: [B], the number of tokens still to cover, which the caller reduces;
-        a row is finished when its number is 0 or no word start is left.
+      remaining: [B], the number of tokens still to cover, which the caller
+        reduces; a row is finished when its number is 0 or no word start is
+        left.
     """
     tokens = order.shape[1]
     rows = np.arange(len(order))
     for visit in range(tokens):
         start = order[rows, visit]
-        alive = (left[rows] > 0) & (start < tokens)
-        if not alive.all():
-            rows, start = rows[alive], start[alive]
+        active = (remaining[rows] > 0) & (start < tokens)
+        if not active.all():
+            rows, start = rows[active], start[active]
         if not rows.size:
             return
         yield rows, start, ngrams[rows, visit]
@@ -122,26 +123,26 @@ def visits(
 
 def _follow(
     ends: np.ndarray,
-    barred: np.ndarray,
+    blocked: np.ndarray,
     rows: np.ndarray,
     start: np.ndarray,
-    wanted: np.ndarray,
+    num_words: np.ndarray,
     room: np.ndarray,
     longest: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Collect up to `wanted` consecutive words that fit and are not barred.
+    """Collect up to `num_words` consecutive words that fit and are not blocked.
 
     Returns:
       For n rows: the starts of the words, [n, N], padded with the first start;
       the end of the last word, [n]; and the number of words, [n].
     """
-    end, taken, heads = start, np.zeros_like(wanted), []
+    end, taken, heads = start, np.zeros_like(num_words), []
     for n in range(longest):
-        further = ends[rows, end]
-        fits = (taken == n) & (n < wanted) & ~barred[rows, end]
-        fits &= further - start <= room
+        next_end = ends[rows, end]
+        fits = (taken == n) & (n < num_words) & ~blocked[rows, end]
+        fits &= next_end - start <= room
         heads.append(np.where(fits, end, start))
-        end = np.where(fits, further, end)
+        end = np.where(fits, next_end, end)
         taken += fits
     return np.stack(heads, axis=1), end, taken
 
@@ -174,25 +175,25 @@ def choose_spans(
       and by used length, each [N + 1].
     """
     closed = np.pad(~free, ((0, 0), (0, 1)), constant_values=True)
-    barred = closed
+    blocked = closed
     if released:
-        barred = np.pad(~words, ((0, 0), (0, 1)), constant_values=True)
+        blocked = np.pad(~words, ((0, 0), (0, 1)), constant_values=True)
     steps = np.zeros(closed.shape, np.int8)  # +1 starts a span, -1 ends it
     drawn, used = np.zeros((2, longest + 1), np.int64)
-    left = budget.copy()
-    for rows, start, wanted in visits(order, ngrams, left):
-        counted = wanted if released else wanted[~closed[rows, start]]
+    remaining = budget.copy()
+    for rows, start, num_words in visits(order, ngrams, remaining):
+        counted = num_words if released else num_words[~closed[rows, start]]
         drawn += np.bincount(counted, minlength=longest + 1)
         heads, end, taken = _follow(
-            ends, barred, rows, start, wanted, left[rows], longest
+            ends, blocked, rows, start, num_words, remaining[rows], longest
         )
         clear = (taken > 0) & ~closed[rows[:, None], heads].any(axis=1)
         closed[rows[clear, None], heads[clear]] = True
         steps[rows, start] += clear
         steps[rows, end] -= clear
-        left[rows] -= np.where(clear, end - start, 0)
+        remaining[rows] -= np.where(clear, end - start, 0)
         if released:  # at the end of a record, count the length drawn
-            taken = np.where(barred[rows, end], wanted, taken)
+            taken = np.where(blocked[rows, end], num_words, taken)
         used += np.bincount(taken[clear], minlength=longest + 1)
     covered = np.cumsum(steps[:, :-1], axis=1, dtype=np.int8) > 0
     return covered, drawn, used
@@ -279,15 +280,15 @@ class MaskingConfig:
             del values["mask_same_random"]
         return values
 
-    def most_masked(self, max_seq_length: int) -> int:
+    def max_masked(self, max_seq_length: int) -> int:
         """Return the largest number of masked tokens in an example."""
-        asked = max(1, round(max_seq_length * self.masked_lm_prob))
-        return self.max_predictions_per_seq or asked
+        requested = max(1, round(max_seq_length * self.masked_lm_prob))
+        return self.max_predictions_per_seq or requested
 
     def predictions(self, max_seq_length: int) -> int:
         """Return P, the number of prediction slots of an example."""
-        most = self.most_masked(max_seq_length)
-        return 2 * most if self.do_permutation else most
+        max_masked = self.max_masked(max_seq_length)
+        return 2 * max_masked if self.do_permutation else max_masked
 
     def ngram_probabilities(self) -> np.ndarray:
         """Return p(n) for n = 1..N; for N = 3, these are 6/11, 3/11, 2/11."""
@@ -314,9 +315,9 @@ class Words:
 
         Special tokens may replace a word only if `released` is true.
         """
-        every = np.arange(tokenizer.vocab_size, dtype=np.int32)
-        words = np.setdiff1d(every, tokenizer.not_words)
-        return cls(tokenizer.mask_id, every if released else words)
+        all_ids = np.arange(tokenizer.vocab_size, dtype=np.int32)
+        words = np.setdiff1d(all_ids, tokenizer.not_words)
+        return cls(tokenizer.mask_id, all_ids if released else words)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -351,8 +352,8 @@ def budgets(lengths: np.ndarray, config: MaskingConfig, slots: int):
     As in the released code, [CLS] and [SEP] count as tokens, and halves round
     to even.
     """
-    due = np.rint(lengths * config.masked_lm_prob).astype(np.int64)
-    return np.clip(due, 1, slots)
+    requested = np.rint(lengths * config.masked_lm_prob).astype(np.int64)
+    return np.clip(requested, 1, slots)
 
 
 def draw_ngrams(
@@ -387,8 +388,8 @@ def replace(
     random = words.replacements[picks % len(words.replacements)]
     result = np.where(randoms, random, originals)
     result = np.where(masks, np.int32(words.mask_id), result)
-    kept = originals.size - masks.sum() - randoms.sum()
-    return result, np.array([masks.sum(), kept, randoms.sum()], np.int64)
+    unchanged = originals.size - masks.sum() - randoms.sum()
+    return result, np.array([masks.sum(), unchanged, randoms.sum()], np.int64)
 
 
 def choose_masked(
@@ -459,7 +460,7 @@ def _predictions(
 
 def mask(
     instances: Instances,
-    most: int,
+    max_masked: int,
     config: MaskingConfig,
     words: Words,
     draws: Draws,
@@ -469,7 +470,7 @@ def mask(
 
     Args:
       instances: the batch.
-      most: see `MaskingConfig.most_masked`.
+      max_masked: see `MaskingConfig.max_masked`.
       config: the masking settings.
       words: the ids of the vocabulary.
       draws: the source of randomness.
@@ -477,10 +478,10 @@ def mask(
     """
     ids, starts = instances.input_ids, instances.starts
     maskable = free = instances.maskable
-    budget = budgets(instances.lengths, config, most)
+    budget = budgets(instances.lengths, config, max_masked)
     covered, drawn, used = cover(starts, maskable, free, budget, config, draws)
     masked_ids, (rows, columns, slot) = ids.copy(), _cells(covered)
-    uniform, picks = draws.uniform(most), draws.bits(most)
+    uniform, picks = draws.uniform(max_masked), draws.bits(max_masked)
     masked_ids[rows, columns], kinds = replace(
         ids[rows, columns],
         uniform[rows, slot],
@@ -488,12 +489,12 @@ def mask(
         words,
         config.shares,
     )
-    predicted, slots, due = covered, most, budget
+    predicted, slots, total = covered, max_masked, budget
     if config.do_permutation:
         free = maskable & ~covered
         moved, *counts = cover(starts, maskable, free, budget, config, draws)
         masked_ids = permute(masked_ids, moved, draws)
         drawn, used = drawn + counts[0], used + counts[1]
-        predicted, slots, due = covered | moved, 2 * most, 2 * budget
+        predicted, slots, total = covered | moved, 2 * max_masked, 2 * budget
     predictions = _predictions(ids, predicted, slots)
-    return Masked(masked_ids, *predictions, due, drawn, used, kinds)
+    return Masked(masked_ids, *predictions, total, drawn, used, kinds)

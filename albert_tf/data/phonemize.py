@@ -59,7 +59,7 @@ _BETWEEN = {r"\.{3,}|…": " … ", r"-{2,}|—|(?<!\S)-(?!\S)": " — "}
 READINGS = {"en": {"a": "ɐ", "A": "ɐ"}}
 
 # A process clears its cache when the cache contains more words than this.
-MOST_KNOWN = 1_000_000
+MAX_CACHED_WORDS = 1_000_000
 SHOWN = 10  # number of words without phonemes to print
 
 # A document's number consists of the number of its first block and, in this
@@ -147,13 +147,13 @@ def similar(language: str, voices: Mapping[str, str]) -> dict[str, str]:
     A voice is similar if the first part of `language` is the first part of the
     voice's code, or a word in its name.
     """
-    wanted = re.split(r"[\W_]", language.lower())[0]
+    prefix = re.split(r"[\W_]", language.lower())[0]
     return {
         code: name
         for code, name in voices.items()
-        if wanted == code.partition("-")[0]
+        if prefix == code.partition("-")[0]
         # The rest of the name states how Latin letters are read.
-        or wanted in re.findall(r"\w+", name.lower().partition(", latin")[0])
+        or prefix in re.findall(r"\w+", name.lower().partition(", latin")[0])
     }
 
 
@@ -166,10 +166,10 @@ def require_language(language: str, voices: Mapping[str, str]) -> None:
       language: the language code.
       voices: {code: name} of the languages that espeak-ng supports.
     """
-    found = similar(language, voices)
-    pairs = (found or voices).items()
+    matches = similar(language, voices)
+    pairs = (matches or voices).items()
     listed = "; ".join(f"{code}: {name.strip()}" for code, name in pairs)
-    hint = f"; did you mean one of {listed}?" if found else f": {listed}."
+    hint = f"; did you mean one of {listed}?" if matches else f": {listed}."
     rule = f"`language` must be a language code of espeak-ng{hint}"
     require(language in voices, rule, language=language)
 
@@ -203,17 +203,17 @@ def speaker(language: str) -> Callable[[list[str]], list[str]]:
     readings = READINGS.get(language.partition("-")[0], {})
 
     def speak(words: list[str]) -> list[str]:
-        said = espeak.phonemize(words, separator=separator, strip=True)
+        outputs = espeak.phonemize(words, separator=separator, strip=True)
         return [
             readings.get(word, " ".join(phonemes.split()))
-            for word, phonemes in zip(words, said, strict=True)
+            for word, phonemes in zip(words, outputs, strict=True)
         ]
 
     return speak
 
 
 @functools.cache
-def _memory(language: str) -> tuple[Callable, dict[str, str]]:
+def _cached_speaker(language: str) -> tuple[Callable, dict[str, str]]:
     """Return this process's speaker and its cache, {word: phonemes}."""
     return speaker(language), {}
 
@@ -259,21 +259,21 @@ def convert_block(
     """
     counts, silent, rows = Counter(), Counter(), []
     sentences = [*_sentences(config, *item, counts)]
-    speak, known = _memory(config.language)
-    if len(known) > MOST_KNOWN:
-        known.clear()
-    every = dict.fromkeys(word for _, words in sentences for word in words)
-    new = [w for w in every if w not in known and w not in SYMBOLS]
-    known.update(zip(new, speak(new), strict=True))
+    speak, cache = _cached_speaker(config.language)
+    if len(cache) > MAX_CACHED_WORDS:
+        cache.clear()
+    unique = dict.fromkeys(word for _, words in sentences for word in words)
+    new = [w for w in unique if w not in cache and w not in SYMBOLS]
+    cache.update(zip(new, speak(new), strict=True))
     for document, words in sentences:
-        # Symbols are not in `known`; each symbol stands for itself.
-        said = [(word, known.get(word, word)) for word in words]
-        silent.update(word for word, phonemes in said if not phonemes)
-        said = [pair for pair in said if pair[1]]
-        words, phonemes = ([pair[i] for pair in said] for i in range(2))
+        # Symbols are not in `cache`; each symbol stands for itself.
+        pairs = [(word, cache.get(word, word)) for word in words]
+        silent.update(word for word, phonemes in pairs if not phonemes)
+        pairs = [pair for pair in pairs if pair[1]]
+        words, phonemes = ([pair[i] for pair in pairs] for i in range(2))
         row = {"document": document, "words": words, "phonemes": phonemes}
-        rows += [row] if said else []
-        counts["words"] += len(said)
+        rows += [row] if pairs else []
+        counts["words"] += len(pairs)
     counts["sentences"] += len(rows)
     content = FORMATS[config.output_format](rows)
     files.write_bytes(config.path(item[0]), content)
@@ -302,9 +302,11 @@ def _run(config: PhonemizeConfig, paths: list[str]) -> tuple[Counter, Counter]:
     number = config.num_processes or processes.available()
     convert = functools.partial(convert_block, config)
     with processes.Workers(number, __name__) as workers:
-        for more, words in workers.map(convert, _items(config, paths, counts)):
-            text_formats.merge(counts, more)
-            silent.update(words)
+        for block_counts, silent_words in workers.map(
+            convert, _items(config, paths, counts)
+        ):
+            text_formats.merge(counts, block_counts)
+            silent.update(silent_words)
             if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
                 last = time.monotonic()
                 rate = counts["words"] / (last - begin)

@@ -64,7 +64,7 @@ class InMemoryTable:
         self.is_batch = is_batch
         self._lists = None if labels is None else (setting, labels)
 
-    def places(self, number: int) -> tuple[str, ...]:
+    def locations(self, number: int) -> tuple[str, ...]:
         """Return the location of a row, as a tuple of texts for messages.
 
         If the labels are a separate list, a second text is the location of the
@@ -118,14 +118,14 @@ def data_files(path: str) -> list[str]:
             f"A data set with splits must be passed as one of its folders "
             f"{values.get('splits')}. Received: {path}"
         )
-    place = files.join(path, STATE_FILE)
-    state = files.read_json_object(place, f"`{STATE_FILE}`")
+    state_path = files.join(path, STATE_FILE)
+    state = files.read_json_object(state_path, f"`{STATE_FILE}`")
     try:
         names = [entry["filename"] for entry in state["_data_files"]]
     except (LookupError, TypeError):
         names = [None]
     rule = f"`{STATE_FILE}` must name the files of a data set."
-    require(all(map(files.is_name, names)), rule, file=place)
+    require(all(map(files.is_name, names)), rule, file=state_path)
     return [files.join(path, name) for name in names]
 
 
@@ -138,20 +138,20 @@ def _class_names(features: Mapping) -> dict[str, Sequence[str]]:
     table = {}
     for column, feature in features.items():
         while isinstance(feature, list) or "feature" in feature:
-            lone = isinstance(feature, list)
-            feature = feature[0] if lone else feature["feature"]
+            is_list = isinstance(feature, list)
+            feature = feature[0] if is_list else feature["feature"]
         if feature.get("_type") == "ClassLabel" and feature["names"]:
             table[column] = feature["names"]
     return table
 
 
-def _named(value: Any, names: Sequence[str]) -> Any:
+def _name_of(value: Any, names: Sequence[str]) -> Any:
     """Return the class name for an index, or None for None or -1.
 
     For a list of indices, return a list of names.
     """
     if isinstance(value, list):
-        return [_named(x, names) for x in value]
+        return [_name_of(x, names) for x in value]
     return None if value is None or value < 0 else names[value]
 
 
@@ -160,7 +160,7 @@ def _with_names(rows: Iterator[dict], features: Mapping) -> Iterator[dict]:
     classes = _class_names(features)
     for row in rows:
         yield row | {
-            column: _named(row[column], names)
+            column: _name_of(row[column], names)
             for column, names in classes.items()
             if column in row
         }
@@ -168,8 +168,10 @@ def _with_names(rows: Iterator[dict], features: Mapping) -> Iterator[dict]:
 
 def _features_of(schema: Any) -> Mapping:
     """Return the features that `datasets` stores in an Arrow schema, or {}."""
-    noted = files.json_value((schema.metadata or {}).get(b"huggingface", b"{}"))
-    return noted.get("info", {}).get("features", {})
+    stored = files.json_value(
+        (schema.metadata or {}).get(b"huggingface", b"{}")
+    )
+    return stored.get("info", {}).get("features", {})
 
 
 # Errors that occur if the schema's metadata for `datasets` are malformed, cells
@@ -241,8 +243,8 @@ def _arrow_rows_of(
         schema, batches = _schema_and_batches(source)
         if column is not None:
             _require_column(path, column, schema.names)
-        chosen = schema.names if column is None else [column]
-        rows = _checked_rows(batches(chosen))
+        columns = schema.names if column is None else [column]
+        rows = _checked_rows(batches(columns))
         yield from _with_names(rows, _features_of(schema))
 
 
@@ -278,24 +280,25 @@ def _path_rows(path: str, column: str | None, bad: Handler) -> Iterator[Row]:
     """Yield the rows of a file, or of the files of a saved data set."""
     names = data_files(path)
     for name in names:
-        there = files.is_file(name) or files.is_stream(name)
-        files.require_file(there, "The data file", name)
+        exists = files.is_file(name) or files.is_stream(name)
+        files.require_file(exists, "The data file", name)
     if names == [path]:
         yield from _file_rows(path, column, bad)
         return
-    each = (_file_rows(name, column, bad) for name in names)
-    for number, row in enumerate(itertools.chain.from_iterable(each)):
+    per_file = (_file_rows(name, column, bad) for name in names)
+    for number, row in enumerate(itertools.chain.from_iterable(per_file)):
         yield Row(f"{path}, row {number}", row.values)
 
 
 def _frame_rows(frame: Any) -> Iterator[dict]:
     names = list(frame.columns)
-    there = frame.notna().itertuples(index=False, name=None)
+    presence = frame.notna().itertuples(index=False, name=None)
     cells = frame.itertuples(index=False, name=None)
-    for values, known in zip(cells, there, strict=True):
-        row = zip(names, values, known, strict=True)
+    for values, present in zip(cells, presence, strict=True):
+        row = zip(names, values, present, strict=True)
         yield {
-            name: plain(x) if is_known else None for name, x, is_known in row
+            name: plain(x) if is_present else None
+            for name, x, is_present in row
         }
 
 
@@ -410,7 +413,7 @@ def rows_of(
         cells = {str(k): x for k, x in values.items()}
         where, of_label = f"{type(source).__name__}, row {number}", ()
         if table is source:
-            where, *of_label = table.places(number)
+            where, *of_label = table.locations(number)
         yield Row(where, cells, *of_label)
 
 
@@ -428,11 +431,11 @@ def texts_in(
       InputError: if the first row lacks the column or, unless `bad` skips the
         row, if a cell contains no text; the message locates the row.
     """
-    found = False
+    checked = False
     for row in rows:
-        if not found:  # only in the first row: later objects may lack fields
+        if not checked:  # only in the first row: later objects may lack fields
             _require_column(row.where, column, list(row.values))
-            found = True
+            checked = True
         text = row.values.get(column)
         if isinstance(text, str):
             yield row.where, text

@@ -54,7 +54,7 @@ MAX_SENTENCE_BYTES = 4192
 MUCH_LONG = 0.01
 
 # Number of sentences to sample from a larger corpus.
-MOST_SENTENCES = 10_000_000
+MAX_SENTENCES = 10_000_000
 
 # The number of threads changes the trainer's sums, and thus the pieces.
 NUM_THREADS = 16
@@ -112,8 +112,8 @@ def _long_word(word: str) -> Iterator[str]:
     """Cut a long word after characters such as punctuation marks."""
     while len(word.encode()) > MAX_SENTENCE_BYTES:
         head = word.encode()[:MAX_SENTENCE_BYTES].decode(errors="ignore")
-        places = (i for i in range(len(head), 0, -1) if _ends(head[i - 1]))
-        end = next(places, 0)
+        cuts = (i for i in range(len(head), 0, -1) if _ends(head[i - 1]))
+        end = next(cuts, 0)
         if not end:
             break
         yield word[:end]
@@ -181,7 +181,7 @@ class Sentences:
 
 
 @contextlib.contextmanager
-def _read_again(
+def _rereadable(
     config: TrainTokenizerConfig,
 ) -> Iterator[TrainTokenizerConfig]:
     """Yield settings whose text can be read as often as needed.
@@ -206,8 +206,8 @@ def choose_accents(config: TrainTokenizerConfig) -> TrainTokenizerConfig:
     letters = Letters(has_marks, True)
     for line in _lines(config, Counter()):
         letters.add(line)
-    kept = has_many_marks(letters.counts())
-    return dataclasses.replace(config, strip_accents=not kept)
+    keep_accents = has_many_marks(letters.counts())
+    return dataclasses.replace(config, strip_accents=not keep_accents)
 
 
 def _explain(
@@ -252,7 +252,7 @@ def train(config: TrainTokenizerConfig, sentences: Sentences) -> bytes:
             model_writer=model,
             vocab_size=config.vocab_size,
             character_coverage=config.character_coverage,
-            input_sentence_size=MOST_SENTENCES,
+            input_sentence_size=MAX_SENTENCES,
             shuffle_input_sentence=True,
             max_sentence_length=MAX_SENTENCE_BYTES,
             num_threads=NUM_THREADS,
@@ -293,12 +293,14 @@ def make_vocabulary(config: TrainTokenizerConfig) -> Counter:
         "own tokenizer.",
         output_dir=folder,
     )
-    known = SentencePieceTokenizer.stored_in(folder)
-    found = files_in(folder, VOCABULARIES)
-    same_size = known.vocab_size == config.vocab_size if known else not found
-    received = f"{folder} with {', '.join(found)}"
+    stored = SentencePieceTokenizer.stored_in(folder)
+    existing = files_in(folder, VOCABULARIES)
+    same_size = (
+        stored.vocab_size == config.vocab_size if stored else not existing
+    )
+    received = f"{folder} with {', '.join(existing)}"
     require(same_size, OTHER_VOCABULARY, output_dir=received)
-    with _read_again(config) as readable:
+    with _rereadable(config) as readable:
         config = choose_accents(readable)
         sentences = Sentences(config)
         model = train(config, sentences)

@@ -250,8 +250,8 @@ def main(words: list[str] | None = None) -> None:
         ),
         "`finetuning_steps` must be at least 2.": given.finetuning_steps >= 2,
     }
-    for rule, kept in rules.items():
-        if not kept:
+    for rule, valid in rules.items():
+        if not valid:
             parser.error(rule)
     try:
         demo(**vars(given))

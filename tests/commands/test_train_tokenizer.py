@@ -76,7 +76,7 @@ def test_same_settings_give_the_same_vocabulary(corpus, tmp_path, monkeypatch):
     prints = Counter()
     for i, size in enumerate((101, 101, 384)):
         folder = tmp_path / str(i)
-        monkeypatch.setattr(vocabulary, "MOST_SENTENCES", size)
+        monkeypatch.setattr(vocabulary, "MAX_SENTENCES", size)
         make_vocabulary(config(corpus, folder))
         prints[load_tokenizer(str(folder)).fingerprint()] += 1
     assert sorted(prints.values()) == [1, 2]

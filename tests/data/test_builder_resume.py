@@ -197,7 +197,7 @@ def test_builds_that_differ_share_no_scratch(tmp_path):
     folders = [BuildFolder(name, "scratch", {"a": 1}) for name in "xxy"]
     first, again, other = (folder.scratch for folder in folders)
     assert first == again != other
-    assert text_blocks.MADE.fullmatch(first.removeprefix("scratch/"))
+    assert text_blocks.OUTPUT_NAMES.fullmatch(first.removeprefix("scratch/"))
 
 
 @pytest.mark.slow

@@ -129,7 +129,7 @@ def test_a_table_for_two_builds_at_once(corpus, table, tmp_path, monkeypatch):
     def build_again(*configs):
         monkeypatch.setattr(build_module, "run", run)
         text = Path(configs[0].input_file)
-        assert text_blocks.MADE.fullmatch(text.parent.name)
+        assert text_blocks.OUTPUT_NAMES.fullmatch(text.parent.name)
         before = text.read_bytes()
         with pytest.raises(InputError, match="`output_dir` must not be in use"):
             build(corpus, tmp_path / "out", table)

@@ -258,7 +258,7 @@ def test_places_of_parts():
     )
     assert Border(2) == (2, -1, 0)
     for key, number in ((-1, 0), (0, 1), (1, 2), (9, 3)):
-        held, divided = Border(2, key).places(documents)
+        held, divided = Border(2, key).masks(documents)
         assert held.tolist() == [True] + [False] * 4
         assert np.flatnonzero(divided).tolist() == [1, 2, 3][:number]
 
@@ -365,4 +365,4 @@ def test_held_out_ranges_by_hand(number, tokens, found):
     At least one sentence of the part lies on either side of the range.
     """
     sizes, starts = np.full(number, 10), np.ones(10 * number, bool)
-    assert held_out._held_range(sizes, starts, tokens, 128) == found
+    assert held_out._held_out_range(sizes, starts, tokens, 128) == found

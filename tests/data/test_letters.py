@@ -164,7 +164,7 @@ def test_a_vocabulary_keeps_the_letters_it_has(name, tmp_path):
     assert letters_of(found) == letters_of(wanted)
     # Both rules treat each character of Japanese as a word.
     rule = "unicode" if name in MARKED.keys() - {"ja"} else None
-    assert boundaries.chosen("auto", tokenizer) == rule
+    assert boundaries.resolve_rule("auto", tokenizer) == rule
     # The tokenizer.json next to the model has priority.
     tokenizer = SentencePieceTokenizer(content, TextConfig())
     tokenizer.save(str(tmp_path))
@@ -180,7 +180,7 @@ def test_released_vocabularies_stay_as_they_are():
             content + extra, TextConfig(strip_accents="auto")
         )
         assert tokenizer.config.strip_accents is strip
-        assert boundaries.chosen("auto", tokenizer) is None
+        assert boundaries.resolve_rule("auto", tokenizer) is None
     with pytest.raises(InputError, match="one of True, False, auto"):
         TextConfig(strip_accents="never")
 

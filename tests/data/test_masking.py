@@ -18,7 +18,7 @@ def mask(rng, config=None, **kwargs):
     """Return random examples with their masks."""
     config = config or MaskingConfig()
     batch = instances(rng, **kwargs)
-    most = config.most_masked(batch.input_ids.shape[1])
+    most = config.max_masked(batch.input_ids.shape[1])
     draws = Draws(int(rng.integers(2**60)), np.arange(len(batch.lengths)))
     return batch, masking.mask(batch, most, config, WORDS, draws)
 
@@ -167,8 +167,8 @@ def test_budget_rounds_as_released():
     due = masking.budgets(np.array([3, 10, 30, 512]), MaskingConfig(), 20)
     assert due.tolist() == [1, 2, 4, 20]
     rare = MaskingConfig(masked_lm_prob=0.001)
-    assert [rare.most_masked(n) for n in (8, 1500, 2500)] == [1, 2, 2]
-    assert MaskingConfig(max_predictions_per_seq=7).most_masked(512) == 7
+    assert [rare.max_masked(n) for n in (8, 1500, 2500)] == [1, 2, 2]
+    assert MaskingConfig(max_predictions_per_seq=7).max_masked(512) == 7
 
 
 def test_permutation():
@@ -182,7 +182,7 @@ def test_permutation():
     ids, maskable = batch.input_ids, batch.maskable
     due = np.maximum(1, np.round(0.15 * batch.lengths))
     predicted = masked.weights > 0
-    assert masked.positions.shape[1] == 2 * config.most_masked(48)
+    assert masked.positions.shape[1] == 2 * config.max_masked(48)
     assert (predicted.sum(axis=1) <= 2 * due).all()
     assert predicted.sum() > 1.9 * due.sum()
     moved = 0

@@ -77,7 +77,7 @@ def instances_of(rows, seed):
 
 def mask(batch, config, seed, positions):
     """Return the masks of a batch at the given positions of the stream."""
-    most = config.most_masked(batch.input_ids.shape[1])
+    most = config.max_masked(batch.input_ids.shape[1])
     draws = Draws(seed, np.array(positions))
     return masking.mask(batch, most, config, WORDS, draws)
 

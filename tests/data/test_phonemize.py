@@ -64,9 +64,9 @@ def spoken(tmp_path, monkeypatch) -> Path:
     for name in loaded():
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.syspath_prepend(folder)
-    phonemize._memory.cache_clear()
+    phonemize._cached_speaker.cache_clear()
     yield folder / "phonemizer" / "backend" / "words"
-    phonemize._memory.cache_clear()
+    phonemize._cached_speaker.cache_clear()
     for name in loaded():
         del sys.modules[name]
 
@@ -234,7 +234,7 @@ def test_an_article_is_not_a_letter(convert):
 def test_few_words_are_remembered(convert, monkeypatch):
     """Rows do not depend on how many words a process remembers."""
     whole = rows_in(convert())
-    monkeypatch.setattr(phonemize, "MOST_KNOWN", 1)
+    monkeypatch.setattr(phonemize, "MAX_CACHED_WORDS", 1)
     assert rows_in(convert(folder="forgetful")) == whole
 
 
@@ -277,7 +277,7 @@ def test_a_run_resumes(convert, small_blocks, spoken, capsys, monkeypatch):
     kept = {p: p.stat().st_mtime_ns for p in folder.glob("*0.jsonl")}
     lost.unlink()
     spoken.unlink()
-    phonemize._memory.cache_clear()
+    phonemize._cached_speaker.cache_clear()
     monkeypatch.setattr(phonemize, "SECONDS_BETWEEN_LINES", 0)
     assert convert(LONG) == folder
     said = capsys.readouterr().out

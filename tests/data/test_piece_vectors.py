@@ -103,6 +103,6 @@ def test_only_so_much_text_is_read(corpus, tmp_path, monkeypatch):
     """Reading stops after the record that reaches the token limit."""
     build.run(*settings(corpus, tmp_path / "out"))
     metadata = read_metadata(str(tmp_path / "out"))
-    monkeypatch.setattr(piece_vectors, "MOST_TOKENS", 100)
+    monkeypatch.setattr(piece_vectors, "MAX_TOKENS", 100)
     tokens = piece_vectors.read_tokens(str(tmp_path / "out"), metadata)
     assert 100 <= len(tokens) < 132

@@ -156,11 +156,11 @@ def test_what_is_no_table(value, said):
 def test_positions_in_a_table():
     """A row's position names the argument, or both if two are passed."""
     table = InMemoryTable([{"a": 1}], "data")
-    assert table.places(3) == ("data (list), row 3",)
+    assert table.locations(3) == ("data (list), row 3",)
     table = InMemoryTable((["a"], [1]), "x", "y")
-    assert table.places(3) == ("x[3]", "y[3]")
+    assert table.locations(3) == ("x[3]", "y[3]")
     table = InMemoryTable((["a"], [1]), "x", "y", is_batch=True)
-    assert table.places(0) == ("x[0] of a batch", "y[0] of a batch")
+    assert table.locations(0) == ("x[0] of a batch", "y[0] of a batch")
 
 
 def test_what_is_a_table(tmp_path):
@@ -275,7 +275,7 @@ def test_names_of_classes():
     }
     found = table_sources._class_names(features)
     assert found == dict.fromkeys("abc", ["x", "y"])
-    named = table_sources._named([[0, -1], None, 1], ["x", "y"])
+    named = table_sources._name_of([[0, -1], None, 1], ["x", "y"])
     assert named == [["x", None], None, "y"]
 
 

@@ -42,7 +42,7 @@ from albert_tf.data.records.tfrecord import read_counts
 
 # The position of a block in the text: the file's number, and the block's number
 # in the file.
-Place = tuple[int, int]
+Position = tuple[int, int]
 
 FRAMES, COUNTS = "frames", "counts"
 
@@ -58,26 +58,26 @@ def _joined(digests: list[tuple[int, bytes]]) -> str:
 
 def _read(
     recipe: BuildSpec, item: tuple[int, str]
-) -> Iterator[tuple[Place, Block]]:
+) -> Iterator[tuple[Position, Block]]:
     """Yield the blocks of a file with their positions."""
     number, path = item
-    for place, block in enumerate(
+    for index, block in enumerate(
         blocks(path, recipe.build.random_seed, recipe.reading)
     ):
-        yield (number, place), block
+        yield (number, index), block
 
 
-def _deal(recipe: BuildSpec, item: tuple[Place, Block]) -> Iterator:
+def _deal(recipe: BuildSpec, item: tuple[Position, Block]) -> Iterator:
     """Yield a block's counts, and its frames with their shards."""
-    place, block = item
+    position, block = item
     frames, counts = deal_block(recipe, block)
     yield beam.pvalue.TaggedOutput(COUNTS, counts)
     for shard, frame in frames.items():
-        yield shard, (place, frame)
+        yield shard, (position, frame)
 
 
 def _write_shard(
-    folder: str, item: tuple[int, Iterable[tuple[Place, bytes]]]
+    folder: str, item: tuple[int, Iterable[tuple[Position, bytes]]]
 ) -> tuple[int, str]:
     """Write a shard's frames in text order; return the shard and its path."""
     shard, frames = item
@@ -88,8 +88,8 @@ def _write_shard(
 
 def _total(counts: Iterable[Counter]) -> Counter:
     total: Counter = Counter()
-    for more in counts:
-        merge(total, more)
+    for part in counts:
+        merge(total, part)
     return total
 
 
@@ -151,20 +151,22 @@ class BeamRunner:
             for shard in range(recipe.build.num_shards):
                 files.write_bytes(shard_path(folder, shard), b"")
             with self._pipeline() as pipeline:
-                dealt = self._dealt(pipeline, recipe, paths)
-                counts = dealt[COUNTS] | "count" >> beam.CombineGlobally(_total)
+                outputs = self._deal_blocks(pipeline, recipe, paths)
+                counts = outputs[COUNTS] | "count" >> beam.CombineGlobally(
+                    _total
+                )
                 _end(counts, "counts", counts_path)
-                held_out = self._held_out(dealt[FRAMES], recipe, folder)
+                held_out = self._held_out(outputs[FRAMES], recipe, folder)
                 _end(held_out, "held out", held_out_path)
         counts = Counter(files.read_json(counts_path, "`text.json`"))
         held_out = files.read_json(held_out_path, "`measured.json`")
         held_out["border"] = Border(*held_out["border"])
         return counts, HeldOut(**held_out)
 
-    def _dealt(
+    def _deal_blocks(
         self, pipeline: beam.Pipeline, recipe: BuildSpec, paths: list[str]
     ):
-        """Return collections of (shard, (place, frame)), and of counts."""
+        """Return collections of (shard, (position, frame)), and of counts."""
         deal = beam.FlatMap(functools.partial(_deal, recipe))
         return (
             pipeline
@@ -189,10 +191,10 @@ class BeamRunner:
             | "add up" >> beam.CombineGlobally(add_up)
             | "hold out" >> beam.Map(hold)
         )
-        look = functools.partial(measure_parts, recipe)
+        work = functools.partial(measure_parts, recipe)
         return (
             shards
-            | "measure parts" >> beam.Map(look, held_out)
+            | "measure parts" >> beam.Map(work, held_out)
             | "gather parts" >> beam.combiners.ToList()
             | "divide" >> beam.Map(functools.partial(divide, recipe), held_out)
             | "as JSON" >> beam.Map(dataclasses.asdict)

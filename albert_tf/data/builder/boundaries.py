@@ -120,8 +120,8 @@ def _sentence_tables(tokenizer: Tokenizer) -> tuple[np.ndarray, ...]:
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))
     ends = [piece.lstrip(WORD_MARK) in ENDINGS for piece in pieces]
     begins = [_begins_sentence(piece, tokenizer.kind) for piece in pieces]
-    lone = [piece == WORD_MARK for piece in pieces]
-    return np.array(ends), np.array(begins), np.array(lone)
+    only_space = [piece == WORD_MARK for piece in pieces]
+    return np.array(ends), np.array(begins), np.array(only_space)
 
 
 def sentence_breaks(ids: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
@@ -130,9 +130,9 @@ def sentence_breaks(ids: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
     If a piece is only a space, the sentence of the next piece begins at the
     space, unless the next piece ends a sentence, as in an ellipsis with spaces.
     """
-    ends, begins, lone = _sentence_tables(tokenizer)
+    ends, begins, only_space = _sentence_tables(tokenizer)
     next_ends = np.append(ends[ids[1:]], True)
-    starts = begins[ids] | lone[ids] & ~next_ends
+    starts = begins[ids] | only_space[ids] & ~next_ends
     return 1 + np.flatnonzero(ends[ids[:-1]] & starts[1:])
 
 
@@ -140,11 +140,11 @@ def _encode_unicode(tokenizer: Tokenizer, lines: Sequence[str]) -> Encoded:
     """Encode lines, and find where words begin by the Unicode rule."""
     ids, sizes, _ = _encode(tokenizer, lines)
     marked, first, last = (table[ids] for table in _kinds(tokenizer))
-    goes_on = np.isin(first, (LETTERS, KATAKANA)) & (first == np.roll(last, 1))
-    starts = marked | ~(goes_on | (first == JOINED))
+    inside = np.isin(first, (LETTERS, KATAKANA)) & (first == np.roll(last, 1))
+    starts = marked | ~(inside | (first == JOINED))
     # A piece that is only a space belongs to the next word.
-    lone = _sentence_tables(tokenizer)[2][ids]
-    starts[1:] &= ~lone[:-1]
+    only_space = _sentence_tables(tokenizer)[2][ids]
+    starts[1:] &= ~only_space[:-1]
     starts[_first_tokens(sizes)] = True
     return ids, sizes, starts
 
@@ -218,7 +218,7 @@ def beyond_english(character: str) -> bool:
     return character_kind(character) in (LETTERS, KATAKANA, JOINED)
 
 
-def chosen(rule: str | None, tokenizer: Tokenizer) -> str | None:
+def resolve_rule(rule: str | None, tokenizer: Tokenizer) -> str | None:
     """Resolve `auto`; return a word rule, or None for the default rule."""
     if rule != AUTO or tokenizer.kind != "sentencepiece":
         return None if rule == AUTO else rule
@@ -252,8 +252,8 @@ def encode(
     If `rule` is None, the rule of the released code is used.
     """
     if not lines:
-        nothing = np.zeros(0, np.int32)
-        return nothing, nothing, nothing > 0
+        empty = np.zeros(0, np.int32)
+        return empty, empty, empty > 0
     return RULES[rule or RELEASED[tokenizer.kind]](tokenizer, lines)
 
 
@@ -290,14 +290,14 @@ class Letters:
     """
 
     def __init__(self, has_marks: Callable[[str], bool], strip: bool):
-        self._how = has_marks, strip
-        self._waiting: list[str] = []
+        self._letter_args = has_marks, strip
+        self._pending: list[str] = []
         self._size = 0
         self._counts: Counter = Counter()
 
     def add(self, text: str) -> None:
         """Count the letters in a text."""
-        self._waiting.append(text)
+        self._pending.append(text)
         self._size += len(text)
         if self._size >= BUFFER:
             self.counts()
@@ -308,15 +308,17 @@ class Letters:
         `marked` counts letters with accents that the tokenizer can strip, and
         `beyond_english` letters that begin a word only under the English rule.
         """
-        text = "".join(self._waiting).encode("utf-32-le", "surrogatepass")
+        text = "".join(self._pending).encode("utf-32-le", "surrogatepass")
         numbers = np.bincount(np.frombuffer(text, np.uint32))
         for code in np.flatnonzero(numbers).tolist():
-            letter, marked, beyond = _letter_kinds(chr(code), *self._how)
+            letter, marked, beyond = _letter_kinds(
+                chr(code), *self._letter_args
+            )
             number = int(numbers[code])
             self._counts["letters"] += letter * number
             self._counts["marked"] += marked * number
             self._counts["beyond_english"] += beyond * number
-        self._waiting.clear()
+        self._pending.clear()
         self._size = 0
         return self._counts
 

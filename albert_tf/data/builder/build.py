@@ -84,17 +84,17 @@ def count_shards(paths: list[str]) -> int:
 def check_text(tokenization: TokenizerConfig, tokenizer: Tokenizer) -> None:
     """Raise `InputError` unless settings match the stored tokenizer.json."""
     path = tokenization.spm_model_file or tokenization.vocab_file
-    now = tokenizer.description()
-    place = files.join(os.path.dirname(path), TOKENIZER_FILE)
-    others = {
-        name: f"{now.get(name)}, but {value} in {place}"
-        for name, value in description_beside(path, now["type"]).items()
-        if now.get(name) != value
+    description = tokenizer.description()
+    stored_path = files.join(os.path.dirname(path), TOKENIZER_FILE)
+    mismatches = {
+        name: f"{description.get(name)}, but {value} in {stored_path}"
+        for name, value in description_beside(path, description["type"]).items()
+        if description.get(name) != value
     }
     rule = "Text settings must match the vocabulary's tokenizer.json."
-    if "strip_accents" in others:
+    if "strip_accents" in mismatches:
         rule += " --strip_accents=auto uses the value stored there."
-    require(not others, rule, **others)
+    require(not mismatches, rule, **mismatches)
 
 
 def make_recipe(
@@ -106,7 +106,7 @@ def make_recipe(
     paths: list[str],
 ) -> BuildSpec:
     """Return the `BuildSpec`; raise `InputError` if settings conflict."""
-    rule = boundaries.chosen(reading.word_boundaries, tokenizer)
+    rule = boundaries.resolve_rule(reading.word_boundaries, tokenizer)
     reading = dataclasses.replace(reading, word_boundaries=rule)
     boundaries.check_word_rule(rule, tokenizer)
     require(
@@ -135,8 +135,8 @@ def make_recipe(
         dupe_factor=build.dupe_factor or DUPE_FACTORS[masking.masking],
         num_shards=build.num_shards or count_shards(paths),
     )
-    about = tokenizer.fingerprint(), tokenizer.vocab_size
-    return BuildSpec(build, pairs, masking, reading, *about)
+    vocabulary = tokenizer.fingerprint(), tokenizer.vocab_size
+    return BuildSpec(build, pairs, masking, reading, *vocabulary)
 
 
 @contextlib.contextmanager
@@ -165,13 +165,13 @@ def _check_documents(
         f"shorter, {text['empty_documents']:,} more documents empty, "
         f"{text['bad_rows']:,} rows without text",
     )
-    kept = text["documents"] - text["short_documents"]
+    num_documents = text["documents"] - text["short_documents"]
     require(
         all(held_out.shards.values()) or not build.eval_fraction,
         "`input_file` must contain at least two different documents, with a "
         "blank line between them, so that one can be held out, or a document "
         "that is long enough to divide; --eval_fraction=0 holds out no text.",
-        input_file=f"{build.input_file}, {kept:,} documents of "
+        input_file=f"{build.input_file}, {num_documents:,} documents of "
         f"{text['sentences']:,} sentences",
     )
 
@@ -272,14 +272,14 @@ def run(
         if not metadata.is_described(build.output_dir):
             tokenizer.check_claim(build.output_dir)
         recipe = make_recipe(build, tokenizer, pairs, masking, reading, paths)
-        here = build.scratch_dir or build.output_dir
-        identity = recipe.identity(runner.corpus_hash(paths, here))
+        work_dir = build.scratch_dir or build.output_dir
+        identity = recipe.identity(runner.corpus_hash(paths, work_dir))
         folder = BuildFolder(build.output_dir, build.scratch_dir, identity)
         with files.locked(build.output_dir, "output_dir"):
             vocabulary = tokenizer.file_name, TOKENIZER_FILE
             if not folder.claim(vocabulary):
                 scratch = files.locked(folder.scratch, "scratch_dir")
-                with scratch, folder.given_up_if_refused(vocabulary):
+                with scratch, folder.discarded_on_input_error(vocabulary):
                     tokenizer.save(build.output_dir)
                     _make(runner, recipe, paths, folder, skipped)
             folder.clean()
@@ -339,17 +339,17 @@ def in_files(
     ends.
     """
     source = config.input_file
-    named = isinstance(source, str)
-    if named and not text_blocks.has_pipes(source):
+    is_path = isinstance(source, str)
+    if is_path and not text_blocks.has_pipes(source):
         yield config, reading, Counter()
         return
     name = hashlib.blake2b(config.output_dir.encode(), digest_size=8)
-    place = config.scratch_dir or config.output_dir
-    folder = files.join(place, f"input-{name.hexdigest()}")
+    work_dir = config.scratch_dir or config.output_dir
+    folder = files.join(work_dir, f"input-{name.hexdigest()}")
     skipped: Counter = Counter()
     with files.locked(folder, "output_dir"):
         try:
-            if named:
+            if is_path:
                 paths = text_blocks.with_pipes_copied(source, folder)
             else:
                 check_table_layout("", reading.input_format, source)
@@ -363,7 +363,7 @@ def in_files(
             files.remove_folder(folder)
 
 
-def _of_words(
+def _build_from_text(
     config, tokenization, pairs, masking, reading, _
 ) -> tuple[Metadata, str]:
     with in_files(config, reading) as (config, reading, skipped):
@@ -371,7 +371,7 @@ def _of_words(
     return metadata, summary(metadata, pairs, masking)
 
 
-def _of_phonemes(
+def _build_from_phonemes(
     config, _, pairs, masking, reading, phonemes
 ) -> tuple[Metadata, str]:
     values = vars(config) | vars(pairs) | masking.written() | vars(phonemes)
@@ -380,7 +380,7 @@ def _of_phonemes(
 
 
 # {task: function from the settings to metadata and a summary}
-BUILDERS = {WORDS: _of_words, PHONEMES: _of_phonemes}
+BUILDERS = {WORDS: _build_from_text, PHONEMES: _build_from_phonemes}
 CLASSES = (
     BuildConfig,
     TokenizerConfig,
@@ -393,9 +393,15 @@ CLASSES = (
 
 def _unused(task: str) -> set[str]:
     """Return the settings that only the other task uses."""
-    own = {field.name for field in dataclasses.fields(PhonemesConfig)}
-    every = {f.name for cls in CLASSES for f in dataclasses.fields(cls)}
-    return own if task == WORDS else every - own - phoneme_build.SHARED
+    phoneme_settings = {
+        field.name for field in dataclasses.fields(PhonemesConfig)
+    }
+    all_settings = {f.name for cls in CLASSES for f in dataclasses.fields(cls)}
+    return (
+        phoneme_settings
+        if task == WORDS
+        else all_settings - phoneme_settings - phoneme_build.SHARED
+    )
 
 
 @program.command(*CLASSES, tells=True)

@@ -67,13 +67,13 @@ class BuildFolder:
         self.identity = json.loads(json.dumps(identity))
         self._manifest = files.join(output_dir, MANIFEST_FILE)
         # The path of `scratch` is unique to this output folder and settings.
-        self._place = scratch_dir or output_dir
+        self._work_dir = scratch_dir or output_dir
         self._name = f"scratch-{_digest(output_dir if scratch_dir else '')}"
         self.scratch = self._scratch_of(identity)
 
     def _scratch_of(self, identity: dict) -> str:
         name = _digest(json.dumps(identity, sort_keys=True))
-        return files.join(self._place, f"{self._name}-{name}")
+        return files.join(self._work_dir, f"{self._name}-{name}")
 
     def _require_same(self, identity: dict) -> None:
         """Raise `InputError` if the folder belongs to a different build."""
@@ -97,7 +97,7 @@ class BuildFolder:
     def _records(self) -> list[str]:
         return files.matches("*.tfrecord", self.output_dir)
 
-    def _is_whole(self, vocabulary: tuple[str, ...]) -> bool:
+    def _is_complete(self, vocabulary: tuple[str, ...]) -> bool:
         """Return whether a finished build has all its files.
 
         If a file is missing or has the wrong size, mark the build as
@@ -115,8 +115,8 @@ class BuildFolder:
             return sizes[name] not in (None, files.size(paths[name]))
 
         with concurrent.futures.ThreadPoolExecutor(16) as pool:
-            chosen = pool.map(is_damaged, sizes)
-            damaged = list(itertools.compress(sizes, chosen))
+            flags = pool.map(is_damaged, sizes)
+            damaged = list(itertools.compress(sizes, flags))
         if not damaged:
             return True
         print(
@@ -125,8 +125,8 @@ class BuildFolder:
             flush=True,
         )
         files.write_json(self._manifest, self.identity)
-        lone = vocabulary[-1:] if {*damaged} & {*vocabulary} else ()
-        for name in {*damaged, *lone}:
+        marker = vocabulary[-1:] if {*damaged} & {*vocabulary} else ()
+        for name in {*damaged, *marker}:
             if files.exists(paths[name]):
                 files.remove(paths[name])
         files.remove(files.join(self.output_dir, METADATA_FILE))
@@ -142,7 +142,7 @@ class BuildFolder:
         Raises:
           InputError: if the folder belongs to a different build.
         """
-        if is_described(self.output_dir) and self._is_whole(vocabulary):
+        if is_described(self.output_dir) and self._is_complete(vocabulary):
             return True
         if files.exists(self._manifest):
             self._require_same(
@@ -171,7 +171,7 @@ class BuildFolder:
         local = not files.is_remote(strict)
         if local and files.exists(strict) and not files.exists(self.scratch):
             files.rename(strict, self.scratch)
-        for path in files.matches(f"{self._name}-*", self._place):
+        for path in files.matches(f"{self._name}-*", self._work_dir):
             if path != self.scratch:
                 files.remove_folder(path)
 
@@ -183,7 +183,7 @@ class BuildFolder:
             files.remove(self._manifest)
 
     @contextlib.contextmanager
-    def given_up_if_refused(
+    def discarded_on_input_error(
         self, vocabulary: Iterable[str] = ()
     ) -> Iterator[None]:
         """Remove records and temporary files after an `InputError`.
@@ -218,20 +218,20 @@ DIGEST_BYTES = 16
 def pieces(paths: list[str]) -> list[tuple[str, int]]:
     """Return the (path, byte offset) of each piece of a text."""
     return [
-        (path, place)
+        (path, offset)
         for path in paths
-        for place in range(0, files.size(path), PIECE_BYTES)
+        for offset in range(0, files.size(path), PIECE_BYTES)
     ]
 
 
-def digest(path: str, place: int) -> bytes:
-    """Return the digest of the piece of a file at byte offset `place`."""
+def digest(path: str, offset: int) -> bytes:
+    """Return the digest of the piece of a file at byte `offset`."""
     hashed = hashlib.blake2b(
-        place.to_bytes(8, "little"), digest_size=DIGEST_BYTES
+        offset.to_bytes(8, "little"), digest_size=DIGEST_BYTES
     )
     left = PIECE_BYTES
     with files.opened(path, "rb") as file:
-        file.seek(place)
+        file.seek(offset)
         while data := file.read(min(left, READ_BYTES)):
             hashed.update(data)
             left -= len(data)

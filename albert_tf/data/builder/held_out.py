@@ -87,14 +87,14 @@ def measure(recipe: BuildSpec, item: tuple[int, str]) -> ShardTotals:
     if recipe.reading.drop_duplicates:
         first = documents.first_of_each()
         # The key of a document's first part is the document's hash.
-        again = ~first & (documents.keys == documents.hashes)
-        counts["duplicate_documents"] = int(np.sum(again))
+        repeated = ~first & (documents.keys == documents.hashes)
+        counts["duplicate_documents"] = int(np.sum(repeated))
         counts["duplicate_tokens"] = int(np.sum(sizes[~first]))
         documents, sizes = documents.select(first), sizes[first]
-    held = buckets(documents.hashes)
-    tokens = np.bincount(held, sizes, BUCKETS).astype(np.int64)
+    bucket = buckets(documents.hashes)
+    tokens = np.bincount(bucket, sizes, BUCKETS).astype(np.int64)
     pieces = np.bincount(documents.ids, minlength=recipe.vocab_size)
-    ends = {number: (int(held.min()), int(held.max()))}
+    ends = {number: (int(bucket.min()), int(bucket.max()))}
     return ShardTotals(tokens, pieces, ends, counts)
 
 
@@ -118,7 +118,7 @@ class Border(NamedTuple):
     key: int = -1
     tokens: int = 0
 
-    def places(self, documents: Documents) -> tuple[np.ndarray, np.ndarray]:
+    def masks(self, documents: Documents) -> tuple[np.ndarray, np.ndarray]:
         """Return two bool arrays [D]: held-out parts, and parts to divide."""
         bucket = buckets(documents.hashes)
         divided = (bucket == self.below) & (self.key >= 0)
@@ -190,7 +190,7 @@ class PartsOfShard(NamedTuple):
     keys: list[int]
     sizes: list[int]  # tokens
     divisible: list[bool]
-    others: bool  # whether the shard contains other training text
+    has_other_text: bool  # whether the shard contains other training text
 
 
 def _divisible(documents: Documents) -> np.ndarray:
@@ -211,14 +211,14 @@ def measure_parts(
     if recipe.reading.drop_duplicates:
         documents = documents.select(documents.first_of_each())
     bucket = buckets(documents.hashes)
-    others = bool(np.any(bucket > held_out.border.below))
+    has_other_text = bool(np.any(bucket > held_out.border.below))
     documents = documents.select(bucket == held_out.border.below)
     return PartsOfShard(
         number,
         documents.keys.tolist(),
         np.diff(documents.part_ends(), prepend=0).tolist(),
         _divisible(documents).tolist(),
-        others,
+        has_other_text,
     )
 
 
@@ -239,27 +239,27 @@ def divide(
     """
     if not held_out.wanted:
         return held_out
-    found = sorted(parts for parts in measured if parts)
-    keys = np.concatenate([np.array(p.keys, np.uint64) for p in found])
-    sizes = np.concatenate([np.array(p.sizes, np.int64) for p in found])
+    shard_parts = sorted(parts for parts in measured if parts)
+    keys = np.concatenate([np.array(p.keys, np.uint64) for p in shard_parts])
+    sizes = np.concatenate([np.array(p.sizes, np.int64) for p in shard_parts])
     room = sizes - 2 * _gap(sizes, recipe.pairs.max_seq_length)
-    order, place, copies = np.unique(
+    order, index, copies = np.unique(
         keys, return_inverse=True, return_counts=True
     )
-    reached = np.cumsum(np.bincount(place, room))
+    reached = np.cumsum(np.bincount(index, room))
     last = min(np.searchsorted(reached, held_out.wanted), len(order) - 1)
     rest = held_out.wanted - (reached[last - 1] if last else 0)
     key = int(order[last])
     border = Border(held_out.border.below, key, math.ceil(rest / copies[last]))
     shards = {name: set(numbers) for name, numbers in held_out.shards.items()}
-    for parts in found:
+    for parts in shard_parts:
         if any(k <= key for k in parts.keys):
             shards[EVAL].add(parts.shard)
         left = [
             k > key or (k == key and divisible)
             for k, divisible in zip(parts.keys, parts.divisible, strict=True)
         ]
-        if not (parts.others or any(left)):
+        if not (parts.has_other_text or any(left)):
             shards[TRAIN].discard(parts.shard)
     counts = {"divided_document_tokens": int(sizes.sum())}
     return dataclasses.replace(
@@ -292,7 +292,7 @@ def _cuts(
     return cuts if len(cuts) >= fewest else np.flatnonzero(starts[1:]) + 1
 
 
-def _held_range(
+def _held_out_range(
     sizes: np.ndarray, starts: np.ndarray, tokens: int | None, length: int
 ) -> tuple[int, int, int]:
     """Choose the held-out range of a divisible part, near its end.
@@ -307,54 +307,58 @@ def _held_range(
       The end of the training text, and the start and end of the held-out text,
       as indices of tokens in the part.
     """
-    size, whole = int(sizes.sum()), tokens is None
-    gap = int(_gap(size if whole else tokens, length))
-    tokens = size - 2 * gap if whole else tokens
+    size, hold_out_all = int(sizes.sum()), tokens is None
+    gap = int(_gap(size if hold_out_all else tokens, length))
+    tokens = size - 2 * gap if hold_out_all else tokens
     cuts = _cuts(sizes, starts, tokens, FEWEST_SENTENCES - 1)
 
-    def nearest(place: int, least: int, most: int) -> int:
-        after = int(np.searchsorted(cuts, place))
+    def nearest(position: int, low: int, high: int) -> int:
+        after = int(np.searchsorted(cuts, position))
         if after == len(cuts) or (
-            after and place - cuts[after - 1] <= cuts[after] - place
+            after and position - cuts[after - 1] <= cuts[after] - position
         ):
             after -= 1
-        return min(max(after, least), most)
+        return min(max(after, low), high)
 
     # Leave at least two sentences for a pair, one for each gap, and one before
     # the first gap.
     end = nearest(size - gap, 3, len(cuts) - 1)
     begin = nearest(int(cuts[end]) - tokens, 1, end - 2)
     before = nearest(int(cuts[begin]) - gap, 0, begin - 1)
-    return 0 if whole else int(cuts[before]), int(cuts[begin]), int(cuts[end])
+    return (
+        0 if hold_out_all else int(cuts[before]),
+        int(cuts[begin]),
+        int(cuts[end]),
+    )
 
 
 def split_documents(
     recipe: BuildSpec, documents: Documents, border: Border, split: str
 ) -> Documents:
     """Return the text in a shard that belongs to a split."""
-    held, divided = border.places(documents)
-    wanted = held == (split == EVAL)
+    held_out, divided = border.masks(documents)
+    in_split = held_out == (split == EVAL)
     if not divided.any():
-        return documents.select(wanted)
-    kept = np.repeat(np.repeat(wanted, documents.parts), documents.sentences)
+        return documents.select(in_split)
+    mask = np.repeat(np.repeat(in_split, documents.parts), documents.sentences)
     sentence_ends = np.cumsum(documents.parts)
     ends, divisible = documents.part_ends(), _divisible(documents)
     for part in np.flatnonzero(divided):
         last = sentence_ends[part]
         sizes = documents.sentences[last - documents.parts[part] : last]
         first, end = int(ends[part] - sizes.sum()), int(ends[part])
-        kept[first:end] = split == EVAL
+        mask[first:end] = split == EVAL
         if not divisible[part]:
             continue
         at_border = int(documents.keys[part]) == border.key
         tokens = border.tokens if at_border else None
-        cut, begin, stop = _held_range(
+        cut, begin, stop = _held_out_range(
             sizes,
             documents.starts[first:end],
             tokens,
             recipe.pairs.max_seq_length,
         )
-        kept[first:end] = False
+        mask[first:end] = False
         chosen = slice(begin, stop) if split == EVAL else slice(0, cut)
-        kept[first:end][chosen] = True
-    return documents.keep(kept)
+        mask[first:end][chosen] = True
+    return documents.keep(mask)

@@ -55,9 +55,9 @@ def partners(kinds: np.ndarray, documents: np.ndarray) -> np.ndarray:
     # A step as long as the longest run leaves every document's run. No step is
     # longer than half of the kind's items.
     step = np.where(2 * longest <= sizes, longest, sizes // 2)
-    place = np.arange(len(kinds)) - begins[group]
+    rank = np.arange(len(kinds)) - begins[group]
     drawn = np.zeros_like(order)
-    drawn[order] = order[begins[group] + (place + step[group]) % sizes[group]]
+    drawn[order] = order[begins[group] + (rank + step[group]) % sizes[group]]
     return drawn
 
 
@@ -69,11 +69,11 @@ def repeat(made: Pairs, room: int, rng: np.random.Generator) -> np.ndarray:
     size = made.a_end - made.a_start
     length = np.minimum(size, room - size)
     begin = rng.integers(made.a_start, made.a_end - length + 1)
-    again = (rng.random(len(made)) < REPEATED) & (length >= SHORTEST_PIECE)
-    again &= made.paired()
-    made.b_start[again] = begin[again]
-    made.b_end[again] = (begin + length)[again]
-    return again
+    repeated = (rng.random(len(made)) < REPEATED) & (length >= SHORTEST_PIECE)
+    repeated &= made.paired()
+    made.b_start[repeated] = begin[repeated]
+    made.b_end[repeated] = (begin + length)[repeated]
+    return repeated
 
 
 def documents_of(made: Pairs, documents: Documents) -> np.ndarray:
@@ -98,24 +98,24 @@ def make_pairs(
     if not len(made):
         return made, counts
     made = made.swap(made.swapped, np.zeros_like(made.swapped))
-    again = repeat(made, config.room, rng)
-    kinds = 2 * (made.b_end - made.b_start) + again
-    other = partners(kinds, documents_of(made, documents))
+    repeated = repeat(made, config.room, rng)
+    kinds = 2 * (made.b_end - made.b_start) + repeated
+    partner = partners(kinds, documents_of(made, documents))
     paired = made.paired()
-    strange = (rng.random(len(made)) < 0.5) & paired
-    source = np.where(strange, other, np.arange(len(made)))
-    kept = np.flatnonzero((other != np.arange(len(made))) | ~paired)
-    every = dataclasses.replace(
+    inserted = (rng.random(len(made)) < 0.5) & paired
+    source = np.where(inserted, partner, np.arange(len(made)))
+    usable = np.flatnonzero((partner != np.arange(len(made))) | ~paired)
+    candidates = dataclasses.replace(
         made,
         b_start=made.b_start[source],
         b_end=made.b_end[source],
-        swapped=strange,
+        swapped=inserted,
     )
-    made = every.take(kept)
+    made = candidates.take(usable)
     counts.update(
-        dropped_chunks=len(other) - len(kept),
-        dropped_tokens=every.tokens() - made.tokens(),
-        random_documents=int(np.sum(strange[kept])),
-        repeated_segments=int(np.sum((again & ~strange)[kept])),
+        dropped_chunks=len(partner) - len(usable),
+        dropped_tokens=candidates.tokens() - made.tokens(),
+        random_documents=int(np.sum(inserted[usable])),
+        repeated_segments=int(np.sum((repeated & ~inserted)[usable])),
     )
     return made, counts

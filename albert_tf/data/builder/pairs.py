@@ -162,21 +162,21 @@ def pack(
     The end is the index of the sentence after the chunk's last sentence. A
     fair coin decides whether to pack a part from its front or its back.
     """
-    place = np.arange(len(part_ends))
+    index = np.arange(len(part_ends))
     part_begins = np.searchsorted(part_ends, part_ends)
     mirror = part_begins + part_ends
-    turned = (rng.random(len(place)) < 0.5)[part_begins]
-    order = np.where(turned, mirror - 1 - place, place)
+    from_back = (rng.random(len(index)) < 0.5)[part_begins]
+    order = np.where(from_back, mirror - 1 - index, index)
     packed = np.zeros(len(offsets), np.int64)
     np.cumsum(np.diff(offsets)[order], out=packed[1:])
-    aims = targets(len(place), config, rng)
-    following = chunk_ends(packed, part_ends, aims, config.room)
+    lengths = targets(len(index), config, rng)
+    following = chunk_ends(packed, part_ends, lengths, config.room)
     firsts = chain(following)
     lasts = following[firsts]
-    turned, mirror = turned[firsts], mirror[firsts]
+    from_back, mirror = from_back[firsts], mirror[firsts]
     return (
-        np.where(turned, mirror - lasts, firsts),
-        np.where(turned, mirror - firsts, lasts),
+        np.where(from_back, mirror - lasts, firsts),
+        np.where(from_back, mirror - firsts, lasts),
     )
 
 
@@ -219,9 +219,9 @@ def without_b(
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         while end - start > room:
             pieces = -(-(end - start) // room)
-            most = start + -(-(end - start) // pieces)
-            word = int(words[np.searchsorted(words, most, "right") - 1])
-            cut.append((start, word if word > start else most))
+            max_end = start + -(-(end - start) // pieces)
+            word = int(words[np.searchsorted(words, max_end, "right") - 1])
+            cut.append((start, word if word > start else max_end))
             start = cut[-1][1]
         cut.append((start, end))
     starts, ends = np.array(cut, np.int64).reshape(-1, 2).T
@@ -251,15 +251,15 @@ def make_pairs(
     starts, ends = offsets[firsts], offsets[lasts]
     alone = size == 1
     cuts = np.where(alone, split(starts, ends, breaks, rng), offsets[middles])
-    whole = cuts == starts
-    kept = rng.permutation(np.flatnonzero(~whole))
-    made = ordered(starts[kept], cuts[kept], ends[kept], rng)
+    uncut = cuts == starts
+    order = rng.permutation(np.flatnonzero(~uncut))
+    made = ordered(starts[order], cuts[order], ends[order], rng)
     counts = Counter(one_segment_chunks=int(alone.sum()))
     if config.single_segment_policy == "keep":
         words = np.flatnonzero(documents.starts)
-        more = without_b(starts[whole], ends[whole], words, config.room)
-        made = made.followed_by(more)
+        singles = without_b(starts[uncut], ends[uncut], words, config.room)
+        made = made.followed_by(singles)
         return made.take(rng.permutation(len(made))), counts
-    lost = int(np.sum((ends - starts)[whole]))
-    counts.update(dropped_chunks=int(whole.sum()), dropped_tokens=lost)
+    dropped = int(np.sum((ends - starts)[uncut]))
+    counts.update(dropped_chunks=int(uncut.sum()), dropped_tokens=dropped)
     return made, counts

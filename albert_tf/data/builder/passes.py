@@ -90,7 +90,7 @@ def _deal(
         without tokens do not belong to any part.
       counts: the counts, to which the number of short documents is added.
     """
-    dealt = []
+    rows = []
     for index, (lines, tokens) in enumerate(zip(documents, sizes, strict=True)):
         key = document_hash(lines, recipe.build.random_seed)
         document, piece = key, 0
@@ -100,8 +100,8 @@ def _deal(
             document, piece, short = block.document, block.piece, False
         parts = _parts(recipe, tokens[tokens > 0], document, piece, key)
         counts["short_documents"] += int(short)
-        dealt += [(*part[:3], -1) if short else part for part in parts]
-    return np.array(dealt, PART)
+        rows += [(*part[:3], -1) if short else part for part in parts]
+    return np.array(rows, PART)
 
 
 def _count_letters(recipe: BuildSpec, lines: list[str]) -> Counter:
@@ -139,14 +139,14 @@ def _tokenize(
     )
     ends = np.cumsum([len(document) for document in split])
     parts = _deal(recipe, block, documents, np.split(sizes, ends[:-1]), counts)
-    goes_on = block.document is not None and bool(documents[0])
+    continues = block.document is not None and bool(documents[0])
     counts.update(_count_letters(recipe, lines))
-    counts["documents"] = sum(map(bool, documents)) - goes_on
+    counts["documents"] = sum(map(bool, documents)) - continues
     counts["sentences"] = int(np.count_nonzero(sizes))
     counts["sentences_without_tokens"] = len(lines) - counts["sentences"]
     counts["tokens"] = len(ids)
     counts["unknown_tokens"] = int(np.sum(ids == recipe.tokenizer.unk_id))
-    whole = Documents(
+    encoded = Documents(
         ids.astype(recipe.id_type),
         starts,
         sizes[sizes > 0],
@@ -154,7 +154,7 @@ def _tokenize(
         parts["hash"],
         parts["key"],
     )
-    return whole, parts["shard"]
+    return encoded, parts["shard"]
 
 
 def deal_block(
@@ -291,14 +291,16 @@ def _records(job: FileJob, counts: Counter) -> Iterator[bytes]:
     google, config = settings.compat == "google", job.recipe.masking
     cover = released.choose_masked if google else masking.choose_masked
     words = masking.Words.of(tokenizer, google)
-    most = config.most_masked(settings.max_seq_length)
+    max_masked = config.max_masked(settings.max_seq_length)
     seed = int(rng.integers(2**63))
     for first, instances in _lay_out(job, documents, made):
         counts.update(count_instances(instances))
         if first == 0 or not job.dynamic:
-            places = first + np.arange(len(instances.lengths))
-            draws = Draws(seed, places)
-            masked = masking.mask(instances, most, config, words, draws, cover)
+            positions = first + np.arange(len(instances.lengths))
+            draws = Draws(seed, positions)
+            masked = masking.mask(
+                instances, max_masked, config, words, draws, cover
+            )
             counts.update(count_masks(instances, masked))
         if job.dynamic:
             yield from encode_unmasked(instances, job.recipe.id_type)

@@ -98,13 +98,15 @@ def part_of(row: Row) -> Part:
     phonemes = row.values.get("phonemes")
     words = row.values.get("words", row.values.get("input_ids"))
 
-    def are(values: Any, kind: type) -> bool:
+    def is_list_of(values: Any, kind: type) -> bool:
         listed = isinstance(values, list)
         return listed and all(type(value) is kind for value in values)
 
     require(
-        are(phonemes, str)
-        and (are(words, str) or are(words, int) and min(words) >= 0)
+        is_list_of(phonemes, str)
+        and (
+            is_list_of(words, str) or is_list_of(words, int) and min(words) >= 0
+        )
         and len(phonemes) == len(words),
         f"{row.where}: a row must have `phonemes`, a list of strings, and a "
         "list of the same length: `words`, which are strings, or `input_ids`, "
@@ -131,8 +133,8 @@ def read_parts(path: str) -> Iterator[Part]:
     ):
         phonemes, words = [], []
         for _, row in group:
-            more = part_of(row)
-            phonemes, words = phonemes + more[0], words + more[1]
+            part = part_of(row)
+            phonemes, words = phonemes + part[0], words + part[1]
             if len(words) >= PART_WORDS:
                 yield phonemes, words
                 phonemes, words = [], []
@@ -168,8 +170,8 @@ def count(seed: int, job: tuple[str, str]) -> Counts:
     """
     source, counts_path = job
     if files.exists(counts_path):
-        found = files.read_json(counts_path, "The counts of rows")
-        return Counts(*map(Counter, found))
+        saved = files.read_json(counts_path, "The counts of rows")
+        return Counts(*map(Counter, saved))
     counts, lowest = Counts(*(Counter() for _ in Counts._fields)), None
     for phonemes, words in read_parts(source):
         key = key_of((phonemes, words), seed)
@@ -206,12 +208,16 @@ def lay_out(
     """
     ids, labels = table.ids, table.labels
     spelled = [[ids[s] for s in word if s in ids] for word in part[0]]
-    each = [labels.get(word, OTHER_LABEL) for word in part[1]]
-    each = [(x[: room - 1], y) for x, y in zip(spelled, each, strict=True) if x]
+    word_labels = [labels.get(word, OTHER_LABEL) for word in part[1]]
+    labeled = [
+        (x[: room - 1], y)
+        for x, y in zip(spelled, word_labels, strict=True)
+        if x
+    ]
     space = table.symbols[table.separator]
-    text = [i for x, _ in each for i in (*x, space)]
-    words = [i for x, y in each for i in (*[y] * len(x), SEPARATOR_LABEL)]
-    ends = np.cumsum([0] + [len(x) + 1 for x, _ in each])
+    text = [i for x, _ in labeled for i in (*x, space)]
+    words = [i for x, y in labeled for i in (*[y] * len(x), SEPARATOR_LABEL)]
+    ends = np.cumsum([0] + [len(x) + 1 for x, _ in labeled])
     cuts, pad = [0], table.symbols[table.pad]
     while cuts[-1] < ends[-1]:
         fits = np.searchsorted(ends, cuts[-1] + room, side="right")
@@ -229,8 +235,8 @@ def border_of(fraction: float, counts: Counts) -> float:
 
     At least one part is held out, unless `fraction` is 0.
     """
-    least = min(map(int, counts.first)) + 1
-    return max(fraction * 2**64, least) if fraction else 0
+    lowest = min(map(int, counts.first)) + 1
+    return max(fraction * 2**64, lowest) if fraction else 0
 
 
 def make_file(
@@ -283,12 +289,12 @@ def by_frequency(of_symbols: Iterable[int], of_labels: Iterable[int]) -> dict:
         shares = counts[counts > 0] / counts.sum()
         return float(-np.sum(shares * np.log(shares)))
 
-    most, positions = of_symbols.max(), of_labels.sum()
+    top_count, positions = of_symbols.max(), of_labels.sum()
     return {
         "symbols_loss": loss(of_symbols),
         "words_loss": loss(of_labels),
-        "symbol_accuracy": float(max(most, of_labels[0]) / positions),
-        "masked_symbol_accuracy": float(most / of_symbols.sum()),
+        "symbol_accuracy": float(max(top_count, of_labels[0]) / positions),
+        "masked_symbol_accuracy": float(top_count / of_symbols.sum()),
         "word_accuracy": float(of_labels.max() / positions),
     }
 
@@ -299,13 +305,13 @@ def statistics_of(table: SymbolTable, counts: Counts) -> dict:
     unknown = Counter(
         {s: n for s, n in counts.symbols.items() if s not in table.ids}
     )
-    own = sum(counts.words[word] for word in table.labels)
+    labeled = sum(counts.words[word] for word in table.labels)
     spelled = [counts.spelled[word] for word in table.labels]
-    others = counts.spelled.total() - sum(spelled)
+    unlabeled = counts.spelled.total() - sum(spelled)
     return {
         "words": words,
         "different_words": len(counts.words),
-        "other_words_share": 1 - own / words,
+        "other_words_share": 1 - labeled / words,
         metadata.LABELS: len(table.words),
         "symbols": total,
         "unknown_share": unknown.total() / max(total, 1),
@@ -313,7 +319,7 @@ def statistics_of(table: SymbolTable, counts: Counts) -> dict:
             f"{s} U+{ord(s):04X}": n for s, n in unknown.most_common(LISTED)
         },
         metadata.BY_FREQUENCY: by_frequency(
-            [counts.symbols[s] for s in table.ids], [words, others, *spelled]
+            [counts.symbols[s] for s in table.ids], [words, unlabeled, *spelled]
         ),
     }
 
@@ -328,14 +334,14 @@ def summary(made: Metadata) -> str:
     ]
     lines += [
         f"Warning: {statistics[share]:.2%} of the {what}"
-        for share, (most, what) in WARNINGS.items()
-        if statistics[share] > most
+        for share, (limit, what) in WARNINGS.items()
+        if statistics[share] > limit
     ]
-    found, asked = made.count(EVAL), made.settings["eval_fraction"]
-    share = found / (found + made.count(TRAIN))
+    eval_records, requested = made.count(EVAL), made.settings["eval_fraction"]
+    share = eval_records / (eval_records + made.count(TRAIN))
     advice = f"parts of about {PART_WORDS:,} words are held out; add text"
-    notes = [*other_share(share, asked, "records", advice)]
-    notes += few_held_out(found, share)
+    notes = [*other_share(share, requested, "records", advice)]
+    notes += few_held_out(eval_records, share)
     lines += [f"Warning: {text}" for text in notes]
     return "\n".join(lines)
 
@@ -349,8 +355,8 @@ def total_counts(
         files.join(scratch, f"counts-{i:05d}.json") for i in range(len(paths))
     ]
     work = functools.partial(count, seed)
-    for more in workers.map(work, zip(paths, saved, strict=True)):
-        for total, part in zip(counts, more, strict=True):
+    for file_counts in workers.map(work, zip(paths, saved, strict=True)):
+        for total, part in zip(counts, file_counts, strict=True):
             total.update(part)
     return counts
 
@@ -367,8 +373,8 @@ def make_records(
     table = table_of(config, counts)
     rule = "`phonemes` of the rows must contain symbols of the table; see "
     rule += "`symbols`."
-    found = "".join(sorted(counts.symbols))[:LISTED] or "none"
-    require(counts.symbols.keys() & table.ids.keys(), rule, symbols=found)
+    listed = "".join(sorted(counts.symbols))[:LISTED] or "none"
+    require(counts.symbols.keys() & table.ids.keys(), rule, symbols=listed)
     table.check_claim(build.output_dir)
     of_symbols = np.zeros(table.vocab_size, int)
     of_symbols[[*table.ids.values()]] = [counts.symbols[s] for s in table.ids]
@@ -407,8 +413,8 @@ def make_records(
 def row_paths(source: str, output_dir: str) -> list[str]:
     """Return the files of rows that `input_file` names, except manifests."""
     skipped = build_folder.MANIFEST_FILE
-    found = input_paths(source, output_dir)
-    paths = [p for p in found if os.path.basename(p) != skipped]
+    candidates = input_paths(source, output_dir)
+    paths = [p for p in candidates if os.path.basename(p) != skipped]
     rule = "`input_file` must name files of rows of words and phonemes"
     require(paths, f"{rule}, such as phonemes-*.", input_file=source)
     for path in paths:
@@ -449,7 +455,7 @@ def build(
     ):
         if not folder.claim((symbols.WORDS_FILE, symbols.SYMBOLS_FILE)):
             scratch = files.locked(folder.scratch, "scratch_dir")
-            with scratch, folder.given_up_if_refused():
+            with scratch, folder.discarded_on_input_error():
                 make_records(build, config, paths, folder, workers)
         folder.clean()
     return metadata.load_metadata(build.output_dir)

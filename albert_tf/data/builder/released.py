@@ -41,9 +41,9 @@ def other_parts(
 ) -> np.ndarray:
     """Draw, for each part, a part of a different document, [n]."""
     drawn = rng.integers(0, len(hashes), (len(parts), TRIES))
-    other = hashes[drawn] != hashes[parts][:, None]
-    other[:, -1] = True
-    return drawn[np.arange(len(parts)), np.argmax(other, axis=1)]
+    differs = hashes[drawn] != hashes[parts][:, None]
+    differs[:, -1] = True
+    return drawn[np.arange(len(parts)), np.argmax(differs, axis=1)]
 
 
 def _random_segments(
@@ -74,23 +74,23 @@ def _random_segments(
 def _truncate(
     start: np.ndarray,
     end: np.ndarray,
-    kept: np.ndarray,
+    sizes: np.ndarray,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Remove tokens at random ends of ranges until `kept` tokens are left."""
-    front = rng.binomial(end - start - kept, 0.5)
-    return start + front, start + front + kept
+    """Shorten ranges to `sizes` tokens, at random ends."""
+    front = rng.binomial(end - start - sizes, 0.5)
+    return start + front, start + front + sizes
 
 
 def truncate_pairs(pairs: Pairs, room: int, rng: np.random.Generator) -> Pairs:
     """Shorten the longer segment, or B if neither is longer, until both fit."""
     a = pairs.a_end - pairs.a_start
     b = pairs.b_end - pairs.b_start
-    kept_b = np.minimum(b, np.maximum(room // 2, room - a))
-    kept_a = np.minimum(a, room - kept_b)
+    size_b = np.minimum(b, np.maximum(room // 2, room - a))
+    size_a = np.minimum(a, room - size_b)
     return Pairs(
-        *_truncate(pairs.a_start, pairs.a_end, kept_a, rng),
-        *_truncate(pairs.b_start, pairs.b_end, kept_b, rng),
+        *_truncate(pairs.a_start, pairs.a_end, size_a, rng),
+        *_truncate(pairs.b_start, pairs.b_end, size_b, rng),
         pairs.swapped,
     )
 
@@ -124,10 +124,10 @@ def make_pairs(
     pairs = Pairs(
         offsets[firsts], cuts, cuts.copy(), offsets[stop[firsts]], is_random
     )
-    wanted = (target - pairs.a_end + pairs.a_start)[is_random]
+    lengths = (target - pairs.a_end + pairs.a_start)[is_random]
     parts = part_of[firsts][is_random]
     pairs.b_start[is_random], pairs.b_end[is_random] = _random_segments(
-        parts, wanted, documents, offsets, rng
+        parts, lengths, documents, offsets, rng
     )
     swapped = coin[firsts] & ~is_random & (not config.random_next_sentence)
     pairs = pairs.swap(swapped, swapped | is_random)
@@ -150,22 +150,22 @@ def choose_masked(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Choose spans as in the released code; see `masking.choose_masked`."""
     # The positions of the tokens of A and B in order, then all others.
-    places = np.argsort(~maskable, axis=1, kind="stable")
-    words = np.take_along_axis(maskable, places, axis=1)
+    order = np.argsort(~maskable, axis=1, kind="stable")
+    words = np.take_along_axis(maskable, order, axis=1)
     begins = words.copy()
     if config.do_whole_word_mask:
-        begins &= np.take_along_axis(starts, places, axis=1)
+        begins &= np.take_along_axis(starts, order, axis=1)
         begins[:, 0] = words[:, 0]
     packed, drawn, used = choose_spans(
         random_order(begins, draws.bits(starts.shape[1])),
         word_ends(begins, words),
         words,
-        np.take_along_axis(free, places, axis=1),
+        np.take_along_axis(free, order, axis=1),
         budget,
         draw_ngrams(starts.shape, config, draws),
         config.ngram,
         released=True,
     )
     covered = np.zeros_like(maskable)
-    np.put_along_axis(covered, places, packed, axis=1)
+    np.put_along_axis(covered, order, packed, axis=1)
     return covered, drawn, used

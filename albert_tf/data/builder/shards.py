@@ -34,31 +34,31 @@ class Documents:
     hashes: np.ndarray  # [D] uint64, equal for the parts of a document
     keys: np.ndarray  # [D] uint64, equal for parts of equal text
 
-    def select(self, wanted: np.ndarray) -> "Documents":
-        """Return the parts where `wanted` [D] is true, in the same order."""
-        of_sentence = np.repeat(wanted, self.parts)
+    def select(self, mask: np.ndarray) -> "Documents":
+        """Return the parts where `mask` [D] is true, in the same order."""
+        of_sentence = np.repeat(mask, self.parts)
         of_token = np.repeat(of_sentence, self.sentences)
         return Documents(
             self.ids[of_token],
             self.starts[of_token],
             self.sentences[of_sentence],
-            self.parts[wanted],
-            self.hashes[wanted],
-            self.keys[wanted],
+            self.parts[mask],
+            self.hashes[mask],
+            self.keys[mask],
         )
 
-    def keep(self, wanted: np.ndarray) -> "Documents":
-        """Return the tokens for which `wanted` [N] is true, in the same order.
+    def keep(self, mask: np.ndarray) -> "Documents":
+        """Return the tokens for which `mask` [N] is true, in the same order.
 
         Sentences and parts with no tokens left are removed.
         """
         sentence = np.repeat(np.arange(len(self.sentences)), self.sentences)
-        sizes = np.bincount(sentence[wanted], minlength=len(self.sentences))
+        sizes = np.bincount(sentence[mask], minlength=len(self.sentences))
         part = np.repeat(np.arange(len(self.parts)), self.parts)
         parts = np.bincount(part[sizes > 0], minlength=len(self.parts))
         return Documents(
-            self.ids[wanted],
-            self.starts[wanted],
+            self.ids[mask],
+            self.starts[mask],
             sizes[sizes > 0].astype(np.int32),
             parts[parts > 0].astype(np.int32),
             self.hashes[parts > 0],

@@ -53,8 +53,8 @@ def count_masks(instances: Instances, masked: Masked) -> Counter:
     return counts
 
 
-def _share(part: int, whole: int, digits: int = 5) -> float:
-    return round(part / max(whole, 1), digits)
+def _share(part: int, total: int, digits: int = 5) -> float:
+    return round(part / max(total, 1), digits)
 
 
 def _shares(values: list[int]) -> list[float]:
@@ -205,7 +205,7 @@ FEWEST_MASKED_RECORDS = 30
 def _predictions(
     statistics: dict, config: MaskingConfig, length: int
 ) -> Iterator[str]:
-    slots = config.most_masked(length)
+    slots = config.max_masked(length)
     full = max(1, round(length * config.masked_lm_prob))
     if slots < full:
         yield (
@@ -239,24 +239,24 @@ def _labels(statistics: dict) -> Iterator[str]:
 
 def _text(statistics: dict) -> Iterator[str]:
     # Records of earlier versions lack this share.
-    lost = statistics.get("dropped_token_share", 0.0)
+    dropped_share = statistics.get("dropped_token_share", 0.0)
     many = statistics["one_segment_share"] > MANY_ONE_SEGMENT
-    if many or lost > MUCH_DROPPED:
+    if many or dropped_share > MUCH_DROPPED:
         dropped = statistics["dropped_chunks"]
-        fate = (
+        outcome = (
             f"{dropped:,} of {statistics['records'] + dropped:,} were dropped "
-            f"with {lost:.0%} of the tokens because they contain one sentence "
-            "(--single_segment_policy=keep keeps them for masking)"
+            f"with {dropped_share:.0%} of the tokens because they contain one "
+            "sentence (--single_segment_policy=keep keeps them for masking)"
             if dropped
             else f"{statistics['unpaired_share']:.0%} of the examples have no "
             "order"
         )
         yield (
             f"{statistics['one_segment_share']:.0%} of the chunks contain one "
-            f"line, and {fate}; the sentence-order task needs one sentence per "
-            "line (--split_sentences; --input_format=lines if rows of a table "
-            "are sentences), blank lines only between documents, and room for "
-            "several sentences (--max_seq_length)"
+            f"line, and {outcome}; the sentence-order task needs one sentence "
+            "per line (--split_sentences; --input_format=lines if rows of a "
+            "table are sentences), blank lines only between documents, and "
+            "room for several sentences (--max_seq_length)"
         )
     if statistics["unknown_share"] > MANY_UNKNOWN:
         yield (
@@ -266,8 +266,8 @@ def _text(statistics: dict) -> Iterator[str]:
     yield from letter_warnings(
         statistics["dropped_marks_share"], statistics["beyond_rule_share"]
     )
-    if said := bad_items(statistics):
-        yield said
+    if message := bad_items(statistics):
+        yield message
 
 
 def _room(statistics: dict) -> Iterator[str]:
@@ -277,12 +277,13 @@ def _room(statistics: dict) -> Iterator[str]:
             "because documents are short; a smaller --max_seq_length trains "
             "faster"
         )
-    kept = statistics["records"] * statistics["tokens_per_record"]
-    lost = statistics["truncated_tokens"]
-    if lost > MUCH_TRUNCATED * (kept + lost):
+    remaining = statistics["records"] * statistics["tokens_per_record"]
+    truncated = statistics["truncated_tokens"]
+    if truncated > MUCH_TRUNCATED * (remaining + truncated):
         yield (
-            f"{lost / (kept + lost):.0%} of the tokens were truncated to fit "
-            "the length; split long sentences or increase --max_seq_length"
+            f"{truncated / (remaining + truncated):.0%} of the tokens were "
+            "truncated to fit the length; split long sentences or increase "
+            "--max_seq_length"
         )
 
 
@@ -303,29 +304,29 @@ def few_held_out(records: int, share: float) -> Iterator[str]:
 
 
 def other_share(
-    share: float, asked: float, unit: str, advice: str
+    share: float, requested: float, unit: str, advice: str
 ) -> Iterator[str]:
     """Yield a warning if the held-out share differs from the requested one."""
-    if share and abs(share - asked) > HELD_OUT_MISS * asked:
+    if share and abs(share - requested) > HELD_OUT_MISS * requested:
         yield (
-            f"{share:.2%} of the {unit} are held out instead of {asked:.2%}: "
-            f"{advice}"
+            f"{share:.2%} of the {unit} are held out instead of "
+            f"{requested:.2%}: {advice}"
         )
 
 
 def _held_out(statistics: dict) -> Iterator[str]:
-    found = statistics[EVAL]
-    records, share = found["records"], found["held_out_share"]
-    asked = found["held_out_share_asked"]
+    split = statistics[EVAL]
+    records, share = split["records"], split["held_out_share"]
+    requested = split["held_out_share_asked"]
     yield from other_share(
-        *(share, asked, "tokens"),
+        *(share, requested, "tokens"),
         "the text is too short, or its lines are too long, to divide it "
         "more finely; add text or split it (--split_sentences)",
     )
     divided = statistics["divided_document_tokens"]
-    kept = statistics["tokens"] - statistics["duplicate_tokens"]
-    divided /= max(kept, 1)
-    if divided > asked:
+    unique_tokens = statistics["tokens"] - statistics["duplicate_tokens"]
+    divided /= max(unique_tokens, 1)
+    if divided > requested:
         yield (
             f"one document has {divided:.0%} of the tokens, more than the "
             "share to hold out: part of it is held out, and training uses the "
@@ -340,5 +341,5 @@ def warnings(
 ) -> Iterator[str]:
     """Yield warnings about the records, with advice."""
     yield from _predictions(statistics, config, max_seq_length)
-    for look in (_labels, _text, _room, _held_out):
-        yield from look(statistics)
+    for warnings_of in (_labels, _text, _room, _held_out):
+        yield from warnings_of(statistics)

@@ -128,14 +128,14 @@ def _row_pieces(
     lines: list[bytes] = []
     size = 0
     try:
-        for place, text in texts:
+        for location, text in texts:
             if layout == "lines":
                 line = encoded(f"{file_kinds.with_line_feeds(text.strip())}\n")
             else:
                 line = json_record(field, text)
             if len(line) > RECORD_BYTES:
                 rule = f"A text must have at most {RECORD_BYTES:,} bytes."
-                bad(BadData(f"{rule} Received: file={place}"))
+                bad(BadData(f"{rule} Received: file={location}"))
                 continue
             lines.append(line)
             size += len(line)
@@ -204,27 +204,27 @@ def check_files(paths: list[str], reading: TextFilesConfig) -> None:
 
     def layout(path: str) -> str:
         bad = BadItems(reading.on_bad_text, Counter())
-        with _opened(path, reading, bad) as (found, _):
-            return found
+        with _opened(path, reading, bad) as (detected, _):
+            return detected
 
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        whole = [path for path in paths if not files.is_stream(path)]
-        found = {*pool.map(layout, whole)}
+        regular = [path for path in paths if not files.is_stream(path)]
+        layouts = {*pool.map(layout, regular)}
     # Text may be among the tables, and pipes may be text.
-    if found and reading.input_format not in found and whole == paths:
-        check_table_layout("", reading.input_format, whole[0])
+    if layouts and reading.input_format not in layouts and regular == paths:
+        check_table_layout("", reading.input_format, regular[0])
 
 
 def _raw_blocks(layout: str, pieces: Iterator[bytes]) -> Iterator:
     """Yield the bytes of blocks, and whether their last document continues."""
-    about = FORMATS[layout]
-    buffer, longest = b"", about.longest_line or LINE_BYTES
+    text_format = FORMATS[layout]
+    buffer, longest = b"", text_format.longest_line or LINE_BYTES
     for piece in pieces:
         buffer += piece
         if len(buffer) < BLOCK_BYTES:
             continue
-        end = about.cut(buffer)
-        if not end and len(buffer) <= (about.longest_line or 0):
+        end = text_format.cut(buffer)
+        if not end and len(buffer) <= (text_format.longest_line or 0):
             continue
         yield buffer[: end or None], not end
         buffer = buffer[end:] if end else b""
@@ -256,7 +256,7 @@ def _require_utf8(bad: int, lines: int, path: str) -> None:
     )
 
 
-class _Place:
+class _Cursor:
     """The position in a file, and the number of lines that are not UTF-8."""
 
     def __init__(self, path: str):
@@ -280,8 +280,8 @@ class _Place:
 
     def begin_line(self, data: bytes, layout: str, bad: BadItems) -> None:
         """Start skipping a line that is too long, or raise an error."""
-        most = f"at most {FORMATS[layout].longest_line:,} bytes"
-        rule = f"With `input_format={layout}`, a line must have {most}."
+        limit = f"at most {FORMATS[layout].longest_line:,} bytes"
+        rule = f"With `input_format={layout}`, a line must have {limit}."
         where = f"{self.path}, line {self.line}"
         bad(BadData(f"{rule} Received: file={where}"))
         self.inside = True
@@ -294,25 +294,28 @@ def blocks(path: str, seed: int, reading: TextFilesConfig) -> Iterator[Block]:
     `seed` is the seed of the hashes of documents that span several blocks.
     """
     skipped: Counter = Counter()
-    bad, place = BadItems(reading.on_bad_text, skipped), _Place(path)
+    bad, cursor = BadItems(reading.on_bad_text, skipped), _Cursor(path)
     document, piece = None, 0
     with _opened(path, reading, bad) as (layout, pieces):
         whole_lines = FORMATS[layout].longest_line is not None
         for data, open_end in _raw_blocks(layout, pieces):
-            if whole_lines and open_end and not place.inside:
-                place.begin_line(data, layout, bad)
+            if whole_lines and open_end and not cursor.inside:
+                cursor.begin_line(data, layout, bad)
                 continue
-            data = place.skip_line(data)
+            data = cursor.skip_line(data)
             if not data:
                 continue
             if reading.on_bad_text != "fail":
                 wrong, lines = _lines_not_utf8(data)
-                place.bad, place.lines = place.bad + wrong, place.lines + lines
-            about = path, place.line, place.offset, data, document, piece
-            block = Block(*about, layout, Counter(skipped))
+                cursor.bad, cursor.lines = (
+                    cursor.bad + wrong,
+                    cursor.lines + lines,
+                )
+            fields = path, cursor.line, cursor.offset, data, document, piece
+            block = Block(*fields, layout, Counter(skipped))
             skipped.clear()
             yield block
-            place.advance(data)
+            cursor.advance(data)
             if not open_end:
                 document, piece = None, 0
                 continue
@@ -320,9 +323,9 @@ def blocks(path: str, seed: int, reading: TextFilesConfig) -> Iterator[Block]:
                 (lines,) = read_documents(block, reading, Counter())
                 document = document_hash(lines, seed)
             piece += 1
-    _require_utf8(place.bad + bad.lines, place.lines + bad.lines, path)
+    _require_utf8(cursor.bad + bad.lines, cursor.lines + bad.lines, path)
     if skipped:
-        yield Block(path, place.line, place.offset, b"", skipped=skipped)
+        yield Block(path, cursor.line, cursor.offset, b"", skipped=skipped)
 
 
 def _decode(
@@ -389,7 +392,7 @@ def with_pipes_copied(patterns: str, folder: str) -> str:
 
 
 # Files and folders that programs write to `output_dir`.
-MADE = re.compile(
+OUTPUT_NAMES = re.compile(
     r"(train|eval)-\d+-of-\d+\.tfrecord|(metadata|manifest|piece_counts)\.json"
     r"|(tokenizer|symbols|words)\.json|spiece\.(model|vocab)|vocab\.txt"
     r"|compiled_rules\.bin"
@@ -397,7 +400,7 @@ MADE = re.compile(
 )
 
 
-def _is_made(pattern: str, path: str, folder: str) -> bool:
+def _is_output(pattern: str, path: str, folder: str) -> bool:
     """Return whether a path that a pattern matches is program output.
 
     If the pattern starts above the output folder, all files in that folder are
@@ -409,7 +412,7 @@ def _is_made(pattern: str, path: str, folder: str) -> bool:
         return False
     names = path.split("/")
     return not files.is_inside(pattern, folder) or any(
-        MADE.fullmatch(name) for name in names[-2:]
+        OUTPUT_NAMES.fullmatch(name) for name in names[-2:]
     )
 
 
@@ -424,15 +427,15 @@ def input_paths(
     Raises:
       InputError: if no files are left.
     """
-    made = [folder for folder in (output_dir, scratch_dir) if folder]
+    folders = [folder for folder in (output_dir, scratch_dir) if folder]
 
-    def is_made(pattern: str, path: str) -> bool:
-        return any(_is_made(pattern, path, folder) for folder in made)
+    def is_output(pattern: str, path: str) -> bool:
+        return any(_is_output(pattern, path, folder) for folder in folders)
 
-    named = files.glob(patterns, "`input_file`", is_saved_dataset, is_made)
+    names = files.glob(patterns, "`input_file`", is_saved_dataset, is_output)
     rule = "`input_file` must name files other than output in `output_dir`."
-    require(named, rule, input_file=patterns, output_dir=output_dir)
-    paths = files.distinct(path for name in named for path in data_files(name))
+    require(names, rule, input_file=patterns, output_dir=output_dir)
+    paths = files.distinct(path for name in names for path in data_files(name))
     empty = [
         path
         for path in paths

@@ -63,16 +63,16 @@ FIRST = "first: "
 
 def first_bad_item(counts: Counter) -> str:
     """Return the error of the first bad item, or "" if there is none."""
-    found = (key for key in counts if key.startswith(FIRST))
-    return next(found, "").removeprefix(FIRST)
+    errors = (key for key in counts if key.startswith(FIRST))
+    return next(errors, "").removeprefix(FIRST)
 
 
-def merge(counts: Counter, more: Counter) -> None:
-    """Add `more` to `counts`; the first bad item of `counts` stays first."""
+def merge(counts: Counter, other: Counter) -> None:
+    """Add `other` to `counts`; the first bad item of `counts` stays first."""
     if first_bad_item(counts):
-        new = {k: n for k, n in more.items() if not k.startswith(FIRST)}
-        more = Counter(new)
-    counts.update(more)
+        new = {k: n for k, n in other.items() if not k.startswith(FIRST)}
+        other = Counter(new)
+    counts.update(other)
 
 
 def bad_items(counts: Mapping[str, int]) -> str:
@@ -89,9 +89,9 @@ def bad_items(counts: Mapping[str, int]) -> str:
 
 def warn_of_bad_items(counts: Counter, on_bad_text: str) -> None:
     """Print the number of skipped or replaced items, and the first of them."""
-    if said := bad_items(counts):
+    if message := bad_items(counts):
         print(
-            f"Warning: --on_bad_text={on_bad_text}: {said}. The first: "
+            f"Warning: --on_bad_text={on_bad_text}: {message}. The first: "
             f"{first_bad_item(counts)}",
             flush=True,
         )
@@ -221,20 +221,20 @@ def _received(record: object, field: str) -> str:
     return f"fields {', '.join(record)[:200] or 'none'}"
 
 
-def _text_of(line: str, field: str, place: str) -> str:
-    """Return the text of a JSON record; `place` locates it in errors."""
+def _text_of(line: str, field: str, location: str) -> str:
+    """Return the text of a JSON record; `location` names it in errors."""
     try:
         record = files.json_value(line)
     except ValueError as error:
         raise BadData(
             "`input_file` must have a JSON object on every line. Received: "
-            f"{getattr(error, 'msg', error)} in {place}"
+            f"{getattr(error, 'msg', error)} in {location}"
         ) from None
     text = record.get(field) if isinstance(record, dict) else None
     if not isinstance(text, str):
         raise BadData(
             "`text_field` must name a string in every JSON object. Received: "
-            f"text_field={field}, with {_received(record, field)} in {place}"
+            f"text_field={field}, with {_received(record, field)} in {location}"
         )
     return SURROGATE.sub(REPLACEMENT, text)
 
@@ -320,21 +320,21 @@ class TextFilesConfig(Validated):
 
 
 def check_table_layout(
-    kind: str, input_format: str | None, place: object
+    kind: str, input_format: str | None, source: object
 ) -> None:
     """Raise `InputError` if JSON lines or a table cannot have a layout.
 
     Args:
       kind: `JSONL`, or any other value for a table.
       input_format: the setting.
-      place: the file or the table in memory, for error messages.
+      source: the file or the table in memory, for error messages.
     """
     names = ("jsonl", "lines")
     what = "JSON lines" if kind == JSONL else "tables"
     require(
         input_format in (None, *names),
         f"`input_format` must be {' or '.join(names)}, or not set, for {what}.",
-        input_format=f"{input_format} with {place}",
+        input_format=f"{input_format} with {source}",
     )
 
 
@@ -349,8 +349,8 @@ def layout_of(source: Source, input_format: str | None, path: str) -> str:
     require_lines(source.kind, path)
     if source.kind == TEXT:
         start = source.head.decode("utf-8", "replace").lstrip("\ufeff \r\n")
-        usual = "wikiextractor" if ARTICLE.match(start) else "lines"
-        return input_format or usual
+        default = "wikiextractor" if ARTICLE.match(start) else "lines"
+        return input_format or default
     if source.kind == JSONL:
         check_table_layout(JSONL, input_format, path)
     return "lines" if input_format == "lines" else "jsonl"
@@ -386,8 +386,8 @@ def is_language(code: str) -> bool:
     sentencex treats unknown codes as English, without a warning.
     """
     name = code.lower().split("-")[0]
-    known = name in ISO_639_1 or (len(name) == 3 and name not in SHORTER)
-    return known and bool(LANGUAGE.fullmatch(code))
+    is_listed = name in ISO_639_1 or (len(name) == 3 and name not in SHORTER)
+    return is_listed and bool(LANGUAGE.fullmatch(code))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -412,8 +412,8 @@ class SentencesConfig(TextFilesConfig):
             split_sentences=self.split_sentences,
         )
         if self.split_sentences:
-            asked = {"split_sentences": self.split_sentences}
-            need("`split_sentences`", "sentencex", **asked)
+            requested = {"split_sentences": self.split_sentences}
+            need("`split_sentences`", "sentencex", **requested)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -32,7 +32,7 @@ from albert_tf.data.records.record_stream import SHUFFLE_BLOCK
 # Requests to remote storage have a high latency, so each request reads many
 # bytes.
 READ_BYTES = 8 << 20
-MOST_FILES, BYTES_AHEAD = 16, 256 << 20
+MAX_FILES, BYTES_AHEAD = 16, 256 << 20
 
 
 def _fail(path: tf.Tensor) -> tf.Tensor:
@@ -53,11 +53,11 @@ def _file_records(
     error that names the file.
     """
     openable = tf.data.FixedLengthRecordDataset(path, 1).take(1).skip(1)
-    sound = tf.data.TFRecordDataset(path, buffer_size=READ_BYTES).skip(first)
-    sound = sound.ignore_errors(log_warning=True)
+    intact = tf.data.TFRecordDataset(path, buffer_size=READ_BYTES).skip(first)
+    intact = intact.ignore_errors(log_warning=True)
     missing = tf.data.Dataset.from_tensors(path).map(_fail)
-    whole = openable.concatenate(sound).concatenate(missing)
-    return whole.take(last - first)
+    records = openable.concatenate(intact).concatenate(missing)
+    return records.take(last - first)
 
 
 def _files_at_once(entries: Sequence[RecordFile]) -> int:
@@ -68,7 +68,7 @@ def _files_at_once(entries: Sequence[RecordFile]) -> int:
     """
     largest = max(entry.bytes for entry in entries)
     fitting = max(1, BYTES_AHEAD // 3 // max(1, largest))
-    return min(MOST_FILES, len(entries), fitting)
+    return min(MAX_FILES, len(entries), fitting)
 
 
 class _Row(NamedTuple):
@@ -90,8 +90,8 @@ def _records(row: _Row, first, last) -> tf.data.Dataset:
     """Return the records of a row from one index to another, in order."""
     starts = tf.cumsum(row.counts, exclusive=True)
     first, last = (
-        tf.clip_by_value(place - starts, 0, row.counts)
-        for place in (first, last)
+        tf.clip_by_value(bound - starts, 0, row.counts)
+        for bound in (first, last)
     )
     files = tf.data.Dataset.from_tensor_slices((row.paths, first, last))
     return files.interleave(
@@ -104,11 +104,11 @@ def _records(row: _Row, first, last) -> tf.data.Dataset:
     )
 
 
-def _names(row: _Row, places: tf.Tensor) -> tf.Tensor:
+def _names(row: _Row, indices: tf.Tensor) -> tf.Tensor:
     """Return names, for error messages, of records at indices [n] in a row."""
     starts = tf.cumsum(row.counts, exclusive=True)
-    index = tf.searchsorted(starts + row.counts, places, side="right")
-    number = tf.strings.as_string(places - tf.gather(starts, index))
+    index = tf.searchsorted(starts + row.counts, indices, side="right")
+    number = tf.strings.as_string(indices - tf.gather(starts, index))
     return tf.strings.join([tf.gather(row.paths, index), ", record ", number])
 
 
@@ -137,8 +137,8 @@ def _epoch(
 
     def shuffle(number, records):
         start = first + number * SHUFFLE_BLOCK
-        own_key = fold_in(key, start // SHUFFLE_BLOCK + 1)
-        index = _permutation(tf.size(records), own_key)
+        block_key = fold_in(key, start // SHUFFLE_BLOCK + 1)
+        index = _permutation(tf.size(records), block_key)
         names = _names(row, start + tf.cast(index, tf.int64))
         return names, tf.gather(records, index)
 
@@ -159,15 +159,15 @@ def _share(
     rule = "`data_dir` must contain a training record for each host."
     require(total >= num_shards, rule, records=total, hosts=num_shards)
     begin, end = (total * n // num_shards for n in (shard, shard + 1))
-    epoch_now, offset = divmod(start, end - begin)
+    first_epoch, offset = divmod(start, end - begin)
     skip = offset - offset % SHUFFLE_BLOCK
 
     @tf.autograph.experimental.do_not_convert
     def epoch_records(epoch):
-        skipped = tf.where(epoch == epoch_now, tf.constant(skip, tf.int64), 0)
+        skipped = tf.where(epoch == first_epoch, tf.constant(skip, tf.int64), 0)
         return _epoch(epoch, row, begin + skipped, end, seed)
 
-    epochs = tf.data.Dataset.range(epoch_now, tf.int64.max)
+    epochs = tf.data.Dataset.range(first_epoch, tf.int64.max)
     return epochs.flat_map(epoch_records).skip(offset - skip)
 
 
@@ -224,8 +224,8 @@ def train_batches(
     read = READERS[metadata.form(TRAIN)](data_dir, metadata, seed)
 
     @tf.autograph.experimental.do_not_convert
-    def make(places, record):
-        return _with_weights(read(places * num_shards + shard, *record))
+    def make(positions, record):
+        return _with_weights(read(positions * num_shards + shard, *record))
 
     return batches.map(
         make, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
@@ -252,9 +252,9 @@ def eval_batches(
         }
 
     @tf.autograph.experimental.do_not_convert
-    def read(places, serialized):
-        names = _names(row, places)
-        return pad(_with_weights(reader(places, names, serialized)))
+    def read(positions, serialized):
+        names = _names(row, positions)
+        return pad(_with_weights(reader(positions, names, serialized)))
 
     row = _row(data_dir, metadata, EVAL)
     seed = metadata.settings.get("random_seed", 0)
@@ -350,8 +350,8 @@ def _explained(
 
     path = max((p for p in paths if p in message), key=len, default=None)
     if path is not None:
-        said = message[message.index(path) :].splitlines()[0].rstrip("]")
-        return _refusal(fault_in(path) or said)
+        excerpt = message[message.index(path) :].splitlines()[0].rstrip("]")
+        return _refusal(fault_in(path) or excerpt)
     if UNPARSED in message:
         # If no fault is found, the record is in another folder of the run.
         fault = next(filter(None, map(fault_in, paths)), "")

@@ -62,10 +62,10 @@ def find_paths(patterns: str) -> list[str]:
     """
     paths = []
     for entry in files.split_paths(patterns):
-        here = files.matches("*.tfrecord*", entry)
+        matches = files.matches("*.tfrecord*", entry)
         rule = "A folder in `input_file` must contain *.tfrecord files."
-        require(here or not files.is_folder(entry), rule, input_file=entry)
-        paths += here or files.glob(entry, "`input_file`")
+        require(matches or not files.is_folder(entry), rule, input_file=entry)
+        paths += matches or files.glob(entry, "`input_file`")
     return paths
 
 
@@ -132,18 +132,18 @@ def _words(
     masked = dict(zip(example.positions.tolist(), labels, strict=True))
     segments = example.segment_ids.tolist()
     ends = {0, len(shown) - 1, segments.index(1) - 1 if 1 in segments else 0}
-    for place, (piece, segment) in enumerate(zip(shown, segments, strict=True)):
-        original = masked.get(place, piece)
+    for index, (piece, segment) in enumerate(zip(shown, segments, strict=True)):
+        original = masked.get(index, piece)
         blank = tokenizer is None or original.startswith(WORD_MARKS[0])
         if tokenizer is not None and tokenizer.kind == "wordpiece":
             blank = not original.startswith(WORD_MARKS[1])
-        if place in ends:
+        if index in ends:
             yield True, paint("special", piece)
-        elif place in masked:
+        elif index in masked:
             text = " → ".join(_text(x) or x for x in (piece, original))
             yield blank, paint("masked", f"[{text}]")
         else:
-            yield blank or place - 1 in ends, paint("ab"[segment], _text(piece))
+            yield blank or index - 1 in ends, paint("ab"[segment], _text(piece))
 
 
 def _facts(example: tfrecord.Example) -> Iterator[str]:

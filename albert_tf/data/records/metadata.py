@@ -110,9 +110,9 @@ class Metadata:
     def masked_at(self, rate: float) -> "Metadata":
         """Return the metadata of dynamic records masked at a different rate."""
         values = {"masked_lm_prob": rate, "max_predictions_per_seq": None}
-        other = dataclasses.replace(self, settings=self.settings | values)
-        slots = other.masking_config().predictions(self.max_seq_length)
-        return dataclasses.replace(other, max_predictions_per_seq=slots)
+        updated = dataclasses.replace(self, settings=self.settings | values)
+        slots = updated.masking_config().predictions(self.max_seq_length)
+        return dataclasses.replace(updated, max_predictions_per_seq=slots)
 
     def masking_config(self) -> MaskingConfig:
         """Return the masking settings of the records."""
@@ -129,10 +129,10 @@ class Metadata:
 def _typed(value: Metadata | RecordFile) -> Metadata | RecordFile:
     """Check the types of a dataclass read from JSON, and return it."""
     for field in dataclasses.fields(value):
-        found, kind = getattr(value, field.name), field.type
-        legal = isinstance(found, typing.get_origin(kind) or kind)
-        if not legal or isinstance(found, bool) or kind is int and found < 0:
-            raise TypeError(f"`{field.name}` is {found!r:.60}")
+        actual, kind = getattr(value, field.name), field.type
+        legal = isinstance(actual, typing.get_origin(kind) or kind)
+        if not legal or isinstance(actual, bool) or kind is int and actual < 0:
+            raise TypeError(f"`{field.name}` is {actual!r:.60}")
     return value
 
 
@@ -161,23 +161,23 @@ def _legal(metadata: Metadata) -> Metadata:
     settings, statistics = metadata.settings, metadata.statistics
     metadata.masking_config()
     names = [e.file for entries in metadata.splits.values() for e in entries]
-    twice = [name for name, n in Counter(names).items() if n > 1]
-    if twice:
-        raise ValueError(f"`splits` names a file twice: {twice[0]:.60}")
+    duplicates = [name for name, n in Counter(names).items() if n > 1]
+    if duplicates:
+        raise ValueError(f"`splits` names a file twice: {duplicates[0]:.60}")
     seed, words = settings.get("random_seed", 0), metadata.task == WORDS
-    labels, known = statistics.get(LABELS), statistics.get(BY_FREQUENCY, {})
+    labels, metrics = statistics.get(LABELS), statistics.get(BY_FREQUENCY, {})
     legal = {
         "task": metadata.task in TASKS,
         "masking": words or metadata.masking(TRAIN) == DYNAMIC,
         "random_seed": type(seed) is int and 0 <= seed < 1 << 63,
         LABELS: words or type(labels) is int and labels > OTHER_LABEL,
-        BY_FREQUENCY: are_numbers(known)
-        and (words or MASKED_ACCURACY in known),
+        BY_FREQUENCY: are_numbers(metrics)
+        and (words or MASKED_ACCURACY in metrics),
     }
     for name in legal:
         if not legal[name]:
-            found = (settings | statistics).get(name)
-            raise ValueError(f"`{name}` is {found!r:.60}")
+            value = (settings | statistics).get(name)
+            raise ValueError(f"`{name}` is {value!r:.60}")
     return metadata
 
 
@@ -310,9 +310,9 @@ def read_metadata(data_dir: str) -> Metadata:
         folder, paths = data_dir, files.matches(PATTERN, data_dir)
     elif files.exists(data_dir) or any(mark in data_dir for mark in "*?[,"):
         entries = files.split_paths(data_dir)
-        places = {x for e in entries for x in (e, posixpath.dirname(e))}
+        candidates = {x for e in entries for x in (e, posixpath.dirname(e))}
         require(
-            len(entries) == 1 or sum(map(is_described, places)) < 2,
+            len(entries) == 1 or sum(map(is_described, candidates)) < 2,
             "`data_dir` must be one folder with a metadata.json. To use "
             "several, one after the other, write FOLDER:SHARE,FOLDER, such as "
             "a:0.5,b; to mix texts, build records from all of them.",

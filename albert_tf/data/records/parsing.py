@@ -66,10 +66,10 @@ def mask_words(
     count = np.maximum(is_symbol.sum(axis=1, keepdims=True), 1)
     picks = draws.bits(positions) % count
     source = np.take_along_axis(symbols_first, picks, 1)
-    other = np.take_along_axis(ids, source, 1)
-    other = np.where(kind < mask_share + keep_share, ids, other)
-    other = np.where(kind < mask_share, np.int32(mask_id), other)
-    return np.where(chosen, other, ids), chosen
+    replacements = np.take_along_axis(ids, source, 1)
+    replacements = np.where(kind < mask_share + keep_share, ids, replacements)
+    replacements = np.where(kind < mask_share, np.int32(mask_id), replacements)
+    return np.where(chosen, replacements, ids), chosen
 
 
 # Tag of `Example.features`, an example's only field: number 1,
@@ -78,11 +78,11 @@ FEATURES_TAG = 10
 
 
 def require_all(
-    sound: tf.Tensor, names: tf.Tensor, fault: str
+    valid: tf.Tensor, names: tf.Tensor, fault: str
 ) -> tf.Operation | None:
-    """Raise an error that names the records for which `sound` [B] is false."""
-    wrong = tf.strings.join([tf.boolean_mask(names, ~sound), ": ", fault])
-    return tf.debugging.Assert(tf.reduce_all(sound), [wrong])
+    """Raise an error that names the records for which `valid` [B] is false."""
+    wrong = tf.strings.join([tf.boolean_mask(names, ~valid), ": ", fault])
+    return tf.debugging.Assert(tf.reduce_all(valid), [wrong])
 
 
 def _is_example(serialized: tf.Tensor) -> tf.Tensor:
@@ -90,9 +90,9 @@ def _is_example(serialized: tf.Tensor) -> tf.Tensor:
     head = tf.io.decode_raw(serialized, tf.uint8, fixed_length=6)
     head = tf.cast(head, tf.int64)
     tag, length = head[:, 0], head[:, 1:]  # a varint, 7 bits per byte
-    goes_on = tf.math.cumprod(length // 128, axis=1)
+    continues = tf.math.cumprod(length // 128, axis=1)
     bits = length % 128 * [128**i for i in range(5)]
-    before = tf.pad(goes_on, [[0, 0], [1, 0]], constant_values=1)[:, :-1]
+    before = tf.pad(continues, [[0, 0], [1, 0]], constant_values=1)[:, :-1]
     size = 1 + tf.reduce_sum(before * (1 + bits), axis=1)
     actual = tf.cast(tf.strings.length(serialized), tf.int64)
     return (tag == FEATURES_TAG) & (size == actual)
@@ -110,10 +110,10 @@ def parse_examples(
     """
     # TensorFlow's own error would quote the record instead of naming it, and
     # would become a UnicodeDecodeError if the bytes are not text.
-    whole = require_all(
+    checked = require_all(
         _is_example(serialized), names, "not a tf.train.Example"
     )
-    with tf.control_dependencies([whole]):
+    with tf.control_dependencies([checked]):
         return tf.io.parse_example(serialized, features, example_names=names)
 
 
@@ -142,9 +142,9 @@ def check_values(
     checks = []
     for name, limit in value_limits(metadata).items():
         if name in batch:
-            sound = tf.reduce_all(legal(batch[name], limit), axis=1)
+            valid = tf.reduce_all(legal(batch[name], limit), axis=1)
             fault = f"`{name}` contains an illegal value"
-            checks.append(require_all(sound, names, fault))
+            checks.append(require_all(valid, names, fault))
     with tf.control_dependencies(checks):
         return {name: tf.identity(value) for name, value in batch.items()}
 
@@ -162,9 +162,9 @@ def check_predictions(
     positive = (weights >= 0) & tf.math.is_finite(weights)
     positions = batch["masked_lm_positions"]
     seen = tf.gather(batch["input_mask"], positions, batch_dims=1) > 0
-    sound = tf.reduce_all(positive & (seen | (weights == 0)), axis=1)
+    valid = tf.reduce_all(positive & (seen | (weights == 0)), axis=1)
     return require_all(
-        sound, names, "padding is predicted, or a weight is illegal"
+        valid, names, "padding is predicted, or a weight is illegal"
     )
 
 
@@ -263,8 +263,8 @@ def parse_dynamic(
     length = tf.strings.length(parsed["token_ids"])
     length = tf.cast(length, tf.int64)
     fits = (total <= room) & (length == total * dtype.itemsize)
-    sound = require_all(fits, names, "its lengths contradict each other")
-    with tf.control_dependencies([sound]):
+    checked = require_all(fits, names, "its lengths contradict each other")
+    with tf.control_dependencies([checked]):
         parsed = {name: tf.identity(value) for name, value in parsed.items()}
     ids = tf.io.decode_raw(
         parsed["token_ids"],

@@ -21,7 +21,7 @@ from albert_tf.data.records.tfrecord import decoded
 
 # Processing this many tokens takes about 20 seconds; more tokens are not worth
 # the time.
-MOST_TOKENS = 10_000_000
+MAX_TOKENS = 10_000_000
 DISTANCE = 2  # neighbors are at most this many positions away
 # A piece that occurs less often has no vector.
 FEWEST = 3
@@ -35,7 +35,7 @@ def read_tokens(data_dir: str, metadata: Metadata) -> np.ndarray:
     """Return the tokens of the training records, in order.
 
     Returns:
-      int64 [n], with n at most about `MOST_TOKENS`, and `NO_PIECE` where a
+      int64 [n], with n at most about `MAX_TOKENS`, and `NO_PIECE` where a
       segment begins or ends.
     """
     texts, total = [], 0
@@ -46,7 +46,7 @@ def read_tokens(data_dir: str, metadata: Metadata) -> np.ndarray:
             ids[[0, first_of_b - 1, -1]] = NO_PIECE
             texts.append(ids)
             total += len(ids)
-            if total >= MOST_TOKENS:
+            if total >= MAX_TOKENS:
                 return np.concatenate(texts)
     return np.concatenate(texts)
 
@@ -63,15 +63,15 @@ def neighbor_counts(tokens: np.ndarray, vocab_size: int) -> sparse.csr_array:
       the piece, one before, two after, and so on.
     """
     pieces = (tokens >= 0) & (tokens < vocab_size)
-    places = []
+    blocks = []
     for distance in range(1, DISTANCE + 1):
         both = pieces[:-distance] & pieces[distance:]
         pairs = tokens[:-distance][both], tokens[distance:][both]
         ones = np.ones(both.sum(), np.float32)
         shape = (vocab_size, vocab_size)
         counts = sparse.coo_array((ones, pairs), shape).tocsr()
-        places += [counts, counts.T]
-    return sparse.hstack(places, format="csr")
+        blocks += [counts, counts.T]
+    return sparse.hstack(blocks, format="csr")
 
 
 def mutual_information(counts: sparse.csr_array) -> sparse.csr_array:
@@ -107,5 +107,5 @@ def piece_vectors(
     size = np.sqrt(np.mean(vectors**2, axis=1, keepdims=True))
     # An occurrence in the middle of a text has 2 * DISTANCE neighbors.
     seen = counts.sum(axis=1) >= 2 * DISTANCE * FEWEST
-    known = seen[:, None] & (size > 1e-6)
-    return np.divide(vectors, size, np.zeros_like(vectors), where=known)
+    usable = seen[:, None] & (size > 1e-6)
+    return np.divide(vectors, size, np.zeros_like(vectors), where=usable)

@@ -158,8 +158,8 @@ class RecordStream:
         firsts = itertools.chain([first], itertools.repeat(0))
         epochs = map(self._epoch, itertools.count(epoch), firsts)
         records = itertools.chain.from_iterable(epochs)
-        for place in itertools.count(start, batch_size):
-            yield list(itertools.islice(records, batch_size)), place
+        for position in itertools.count(start, batch_size):
+            yield list(itertools.islice(records, batch_size)), position
 
     def _parsed(self, record: bytes, form: str) -> dict[str, Sequence]:
         """Return the features of a record, which must match the metadata."""
@@ -175,21 +175,21 @@ class RecordStream:
             )
         return feature
 
-    def batch(self, records: list[bytes], place: int | None = None) -> dict:
+    def batch(self, records: list[bytes], position: int | None = None) -> dict:
         """Return the arrays of records; see `input_pipeline.train_batches`.
 
         Args:
           records: [B] serialized examples.
-          place: the first record's position in the stream, or None for held-out
-            records.
+          position: the first record's position in the stream, or None for
+            held-out records.
 
         Raises:
           InputError: if the records do not match their metadata.
         """
-        form = self.metadata.form(EVAL if place is None else TRAIN)
+        form = self.metadata.form(EVAL if position is None else TRAIN)
         features = [self._parsed(record, form) for record in records]
         if form == DYNAMIC:
-            positions = place + np.arange(len(records))
+            positions = position + np.arange(len(records))
             batch = _dynamic_batch(
                 features, self.metadata, positions, self.mask
             )

@@ -281,10 +281,10 @@ def encode_ints(features: Mapping[str, np.ndarray]) -> list[bytes]:
 
 def encode(instances: Instances, masked: Masked) -> list[bytes]:
     """Serialize each instance as a static record."""
-    place = np.arange(instances.input_ids.shape[1])
+    position = np.arange(instances.input_ids.shape[1])
     return _join(
         ints("input_ids", masked.input_ids),
-        fixed("input_mask", place < instances.lengths[:, None]),
+        fixed("input_mask", position < instances.lengths[:, None]),
         fixed("segment_ids", instances.segment_ids),
         fixed("token_boundary", instances.starts),
         ints("masked_lm_positions", masked.positions),
@@ -304,9 +304,9 @@ def _packed(flags: np.ndarray, sizes: np.ndarray) -> tuple[bytes, np.ndarray]:
     Returns:
       The bytes of all rows, and the end of each row in these bytes.
     """
-    place = np.arange(8 * -(-int(sizes.max()) // 8))
-    padded = np.zeros((len(sizes), len(place)), bool)
-    padded[place < sizes[:, None]] = flags
+    column = np.arange(8 * -(-int(sizes.max()) // 8))
+    padded = np.zeros((len(sizes), len(column)), bool)
+    padded[column < sizes[:, None]] = flags
     lengths = -(-sizes // 8)
     packed = np.packbits(padded, axis=1)
     used = np.arange(packed.shape[1]) < lengths[:, None]
@@ -381,14 +381,14 @@ def _decode_dynamic(feature) -> Example:
     total = a_size + b_size
     data = feature["token_ids"][0]
     ids = np.frombuffer(data, f"<u{len(data) // max(total, 1)}")
-    nothing = np.zeros(0, np.int64)
+    empty = np.zeros(0, np.int64)
     length = total + 2 + (b_size > 0)
     pieces = [CLS], ids[:a_size], [SEP], ids[a_size:], [SEP]
     return Example(
         input_ids=np.concatenate(pieces)[:length],
         segment_ids=np.repeat([0, 1], [a_size + 2, b_size + 1])[:length],
-        positions=nothing,
-        labels=nothing,
+        positions=empty,
+        labels=empty,
         swapped=bool(feature["next_sentence_labels"][0]),
         slots=0,
         length=length,
@@ -398,12 +398,12 @@ def _decode_dynamic(feature) -> Example:
 def _decode_phonemes(feature) -> Example:
     labels = np.array(feature["word_ids"])
     end = np.flatnonzero(labels)[-1] + 2  # including the last separator
-    ids, nothing = np.array(feature["symbol_ids"])[:end], np.zeros(0, np.int64)
+    ids, empty = np.array(feature["symbol_ids"])[:end], np.zeros(0, np.int64)
     return Example(
         input_ids=ids,
         segment_ids=np.zeros(len(ids), np.int64),
-        positions=nothing,
-        labels=nothing,
+        positions=empty,
+        labels=empty,
         swapped=False,
         slots=0,
         length=len(ids),
@@ -457,8 +457,8 @@ def decoded(path: str, count: int | None = None) -> Iterator[Example]:
     Raises:
       InputError: if a record is damaged or is not a pretraining record.
     """
-    wanted = itertools.islice(read(path), count)
-    for number, record in enumerate(wanted):
+    records = itertools.islice(read(path), count)
+    for number, record in enumerate(records):
         try:
             yield decode(record)
         except ValueError as error:
