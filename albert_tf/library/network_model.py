@@ -168,9 +168,9 @@ class NetworkModel(ModelWithTokenizer):
         outputs = self.task.head.outputs(self.network, batch, seed)
         return outputs["logits"] if set(outputs) == {"logits"} else outputs
 
-    def named_inputs(self, inputs, others):
+    def named_inputs(self, inputs, extra):
         further = self.task.head.further_inputs
-        return self.network.named_inputs(inputs, others, further)
+        return self.network.named_inputs(inputs, extra, further)
 
     def with_task_inputs(self, batch: dict) -> dict:
         """Return a batch with defaults for the task's additional inputs."""

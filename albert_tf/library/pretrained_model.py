@@ -146,8 +146,8 @@ class Albert(ModelWithTokenizer):
     def named_weights(self):
         return {v.path: v.value for v in self.weights}
 
-    def named_inputs(self, inputs, others):
-        return self.albert.named_inputs(inputs, others)
+    def named_inputs(self, inputs, extra):
+        return self.albert.named_inputs(inputs, extra)
 
     def get_config(self):
         task = self.task and self.task.description()
@@ -189,7 +189,7 @@ class Albert(ModelWithTokenizer):
         shown = ", ".join(self.heads) or "none"
         rule = "The model must have the head `mlm`."
         require("mlm" in self.heads, rule, heads=shown)
-        states = self.albert(inputs, places=positions)["sequence_output"]
+        states = self.albert(inputs, positions=positions)["sequence_output"]
         return self.mlm(states, embeddings=self.albert.embeddings)
 
     def fill_mask(self, texts: str | Sequence[str], top_k: int = 5) -> list:

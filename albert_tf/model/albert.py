@@ -96,38 +96,42 @@ class SelfAttention(ConfiguredLayer):
         self.output_projection = self.dense("output", inner, width)
         self.layer_norm = self.norm(width)
 
-    def call(self, x, input_mask, seed=None, places=None, compiled=False):
+    def call(self, x, input_mask, seed=None, positions=None, compiled=False):
         """Return the output [B, P, H] and attention probabilities [B, A, P, T].
 
         Args:
           x: hidden states [B, T, H].
           input_mask: int32 [B, T], 1 at tokens and 0 at padding.
           seed: see the module docstring.
-          places: int32 [B, P], the positions at which to compute outputs.
+          positions: int32 [B, P], the positions at which to compute outputs.
             Default: all positions, P = T.
           compiled: whether to use the fused training ops in the module `ops`.
         """
-        c, of = self.config, attention_products()
-        asking = x if places is None else tf.gather(x, places, batch_dims=1)
-        asked, shape = tf.shape(asking), tf.shape(x)
+        c, products = self.config, attention_products()
+        selected = (
+            x if positions is None else tf.gather(x, positions, batch_dims=1)
+        )
+        output_shape, shape = tf.shape(selected), tf.shape(x)
         heads = c.num_attention_heads, c.head_size
-        query = of.heads(
-            self.query, flattened(asking), [asked[0], asked[1], *heads]
+        query = products.heads(
+            self.query,
+            flattened(selected),
+            [output_shape[0], output_shape[1], *heads],
         )  # [B, P, A, D]
         flat, shape = flattened(x), [shape[0], shape[1], *heads]
-        key = of.heads(self.key, flat, shape)  # [B, T, A, D]
-        value = of.heads(self.value, flat, shape)
-        scores = of.scores(query, key, c.head_size**-0.5)  # [B, A, P, T]
+        key = products.heads(self.key, flat, shape)  # [B, T, A, D]
+        value = products.heads(self.value, flat, shape)
+        scores = products.scores(query, key, c.head_size**-0.5)  # [B, A, P, T]
         padding = 1.0 - tf.cast(input_mask, tf.float32)[:, None, None, :]
         scores = tf.cast(scores, tf.float32) + padding * MASK_BIAS
-        context, probs = of.attended(
+        context, probs = products.attended(
             scores,
             value,
             lambda x: dropout(x, c.attention_probs_dropout_prob, seed),
         )
-        context = of.joined(self.output_projection, context, asked)
+        context = products.joined(self.output_projection, context, output_shape)
         context = dropout(context, c.hidden_dropout_prob, fold_in(seed, 1))
-        return self.layer_norm(asking + context, compiled=compiled), probs
+        return self.layer_norm(selected + context, compiled=compiled), probs
 
 
 @registered
@@ -202,23 +206,23 @@ class AlbertEncoder(ConfiguredLayer):
         inner = range(config.inner_group_num)
         return [(self.attentions[a, k], self.ffns[f, k]) for k in inner]
 
-    def layer(self, blocks, number, x, input_mask, seed, places=None):
+    def layer(self, blocks, number, x, input_mask, seed, positions=None):
         """Return the outputs and attention probabilities of a layer's blocks.
 
         The layer's number, an int or a scalar tensor, affects only dropout.
-        With `places` [B, P], the last block computes outputs only at these
+        With `positions` [B, P], the last block computes outputs only at these
         positions.
         """
         hidden_states, attention_probs = [], []
         compiled = self.xla.pieces and seed is not None
         for k, (attention, ffn) in enumerate(blocks):
             block_seed = fold_in(seed, number * len(blocks) + k)
-            asked = places if k == len(blocks) - 1 else None
+            block_positions = positions if k == len(blocks) - 1 else None
             x, probs = attention(
                 x,
                 input_mask,
                 seed=block_seed,
-                places=asked,
+                positions=block_positions,
                 compiled=compiled,
             )
             x = ffn(x, seed=fold_in(block_seed, 2), compiled=compiled)
@@ -233,7 +237,7 @@ class AlbertEncoder(ConfiguredLayer):
         seed=None,
         return_all=False,
         layers=None,
-        places=None,
+        positions=None,
     ):
         """Return lists of every block's outputs and attention probabilities.
 
@@ -241,47 +245,49 @@ class AlbertEncoder(ConfiguredLayer):
         not the plain loop, return only the last output, and no probabilities;
         to return everything, set `return_all`, which unrolls the layers.
         `layers` is the number of layers to run, and None means all. With
-        `places` [B, P], the last block computes outputs only at these
+        `positions` [B, P], the last block computes outputs only at these
         positions: the last output is [B, P, H], and the last probabilities are
         [B, A, P, T].
         """
         config = self.config.with_layers(layers)
         if self.loop != PLAIN and not return_all:
-            return [self.looped(config, x, input_mask, seed, places)], []
+            return [self.looped(config, x, input_mask, seed, positions)], []
         hidden_states, attention_probs = [], []
-        every = [
+        all_blocks = [
             self.layer_blocks(config, i)
             for i in range(config.num_hidden_layers)
         ]
         read = contextlib.nullcontext
         if self.compute_dtype != "float32":
             # A dict, unlike a set, keeps the order of the blocks.
-            used = {b: None for pairs in every for pair in pairs for b in pair}
+            used = {
+                b: None for pairs in all_blocks for pair in pairs for b in pair
+            }
             weights = Weights(used)
             read = functools.partial(weights.read_as, *weights.tensors)
-        for i, blocks in enumerate(every):
-            asked = places if blocks is every[-1] else None
+        for i, blocks in enumerate(all_blocks):
+            layer_positions = positions if blocks is all_blocks[-1] else None
             with read():
                 states, probs = self.layer(
-                    blocks, i, x, input_mask, seed, asked
+                    blocks, i, x, input_mask, seed, layer_positions
                 )
             x = states[-1]
             hidden_states += states
             attention_probs += probs
         return hidden_states, attention_probs
 
-    def looped(self, config, x, input_mask, seed, places):
+    def looped(self, config, x, input_mask, seed, positions):
         """Apply `loop` to each run of shared layers; return the last output."""
         runs = [(numbers, None) for numbers in config.shared_layers()]
-        if places is not None:
+        if positions is not None:
             *runs, (numbers, _) = runs
-            runs += [(numbers[:-1], None), (numbers[-1:], places)]
-        for numbers, asked in runs:
+            runs += [(numbers[:-1], None), (numbers[-1:], positions)]
+        for numbers, run_positions in runs:
             blocks = self.layer_blocks(config, numbers.start)
 
-            def layer(x, number, blocks=blocks, asked=asked):
+            def layer(x, number, blocks=blocks, run_positions=run_positions):
                 states, _ = self.layer(
-                    blocks, number, x, input_mask, seed, asked
+                    blocks, number, x, input_mask, seed, run_positions
                 )
                 return states[-1]
 
@@ -321,7 +327,7 @@ class AlbertModel(AlbertNetwork):
         seed=None,
         return_all=False,
         layers=None,
-        places=None,
+        positions=None,
     ):
         """Encode a batch.
 
@@ -330,8 +336,8 @@ class AlbertModel(AlbertNetwork):
           seed: see the module docstring.
           return_all: whether to return the outputs of every block.
           layers: number of layers to run; None means all.
-          places: int32 [B, P], the positions that the last block computes, in
-            addition to [CLS]. None means all positions, P = T.
+          positions: int32 [B, P], the positions that the last block computes,
+            in addition to [CLS]. None means all positions, P = T.
 
         Returns:
           A dict of `sequence_output` [B, P, H] and `pooled_output` [B, H]. With
@@ -343,20 +349,22 @@ class AlbertModel(AlbertNetwork):
             input_ids, segment_ids, seed=fold_in(seed, 0)
         )
         # The pooler needs the output at [CLS], which comes first.
-        asked = None if places is None else tf.pad(places, [[0, 0], [1, 0]])
+        with_cls = (
+            None if positions is None else tf.pad(positions, [[0, 0], [1, 0]])
+        )
         hidden_states, attention_probs = self.encoder(
             x,
             input_mask,
             seed=fold_in(seed, 1),
             return_all=return_all,
             layers=layers,
-            places=None if return_all else asked,
+            positions=None if return_all else with_cls,
         )
         last = hidden_states[-1]
-        if return_all and places is not None:
-            last = tf.gather(last, asked, batch_dims=1)
+        if return_all and positions is not None:
+            last = tf.gather(last, with_cls, batch_dims=1)
         outputs = {
-            "sequence_output": last if places is None else last[:, 1:],
+            "sequence_output": last if positions is None else last[:, 1:],
             "pooled_output": self.pooler(last[:, 0]),
         }
         if return_all:
@@ -472,7 +480,7 @@ class AlbertForPretraining(AlbertNetwork):
             input_ids,
             input_mask,
             segment_ids,
-            places=masked_lm_positions,
+            positions=masked_lm_positions,
             **kwargs,
         )
         outputs["mlm_logits"] = self.mlm(

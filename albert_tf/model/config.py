@@ -188,8 +188,8 @@ class AlbertConfig:
     @property
     def head_size(self) -> int:
         """Width of an attention head, D = H / A unless heads were pruned."""
-        whole = self.hidden_size // self.num_attention_heads
-        return self.attention_head_size or whole
+        unpruned_size = self.hidden_size // self.num_attention_heads
+        return self.attention_head_size or unpruned_size
 
     @property
     def attention_width(self) -> int:
@@ -213,10 +213,10 @@ class AlbertConfig:
 
     def check_length(self, name: str, tokens: int | None) -> None:
         """Raise `InputError` if a setting exceeds the number of positions."""
-        most = self.max_position_embeddings
+        limit = self.max_position_embeddings
         rule = f"`{name}` must be at most the model's "
-        rule += f"`max_position_embeddings`, {most}."
-        require((tokens or 0) <= most, rule, **{name: tokens})
+        rule += f"`max_position_embeddings`, {limit}."
+        require((tokens or 0) <= limit, rule, **{name: tokens})
 
     def check_pieces(self, pieces: int, path: str) -> None:
         """Raise `InputError` if a vocabulary has more than V pieces."""
@@ -247,16 +247,16 @@ class AlbertConfig:
             names for `gelu`.
           source: the file's name, for error messages.
         """
-        known = {field.name for field in dataclasses.fields(cls)}
+        fields = {field.name for field in dataclasses.fields(cls)}
         where = f" in {source}" if source else ""
         order = values.get("ln_type", "postln")
         rule = "`ln_type` must be postln, as in the released ALBERT."
         require(order == "postln", rule, ln_type=f"{order}{where}")
-        unknown = sorted(set(values) - known - IGNORED_KEYS - {"ln_type"})
+        unknown = sorted(set(values) - fields - IGNORED_KEYS - {"ln_type"})
         require(
             not unknown,
             f"Unknown key `{'`, `'.join(unknown)}`{where}. The legal keys are "
-            f"{', '.join(sorted(known))}",
+            f"{', '.join(sorted(fields))}",
         )
         missing = [key for key in REQUIRED_KEYS if key not in values]
         require(
@@ -264,7 +264,7 @@ class AlbertConfig:
             f"Missing key `{'`, `'.join(missing)}`{where}; each of "
             f"{', '.join(REQUIRED_KEYS)} must be given",
         )
-        values = {k: v for k, v in values.items() if k in known}
+        values = {k: v for k, v in values.items() if k in fields}
         if values.get("hidden_act") in ACTIVATIONS["gelu"].hub_names:
             values["hidden_act"] = "gelu"
         try:

@@ -92,11 +92,11 @@ class Dense(keras.layers.Dense):
             store[name] = variable
 
     def load_own_variables(self, store):
-        own = self._own_variables()
-        if not self.lora_enabled or {*own} != {*store.keys()}:
+        variables = self._own_variables()
+        if not self.lora_enabled or {*variables} != {*store.keys()}:
             super().load_own_variables(store)
             return
-        for name, variable in own.items():
+        for name, variable in variables.items():
             variable.assign(store[name])
 
 
@@ -206,29 +206,29 @@ class TakesIds:
     mask and the segments may have Hugging Face's names; see `ALIASES`.
     """
 
-    def named_inputs(self, inputs: Any, others: dict) -> dict:
+    def named_inputs(self, inputs: Any, extra: dict) -> dict:
         """Check a batch; return it with the model's own input names.
 
         Args:
           inputs: the ids, or a dict of the whole batch, as tensors, tensor
             specs, arrays or lists.
-          others: {name: value} for additional inputs; a value of None means the
+          extra: {name: value} for additional inputs; a value of None means the
             default.
         """
         raise NotImplementedError
 
     def __call__(self, *args, **kwargs):
-        given = dict(zip(INPUTS, args, strict=False))
-        for name in {*INPUTS, *ALIASES} & kwargs.keys() - given.keys():
-            given[name] = kwargs.pop(name)
-        ids = given.pop("input_ids", {})
-        batch = self.named_inputs(ids, given)
+        arguments = dict(zip(INPUTS, args, strict=False))
+        for name in {*INPUTS, *ALIASES} & kwargs.keys() - arguments.keys():
+            arguments[name] = kwargs.pop(name)
+        ids = arguments.pop("input_ids", {})
+        batch = self.named_inputs(ids, arguments)
         named = isinstance(ids, Mapping)
         first = batch if named else batch.pop("input_ids")
         rest = {} if named else batch
-        more = [rest.pop(name, None) for name in INPUTS[1 : len(args)]]
-        more += args[len(INPUTS) :]
-        return super().__call__(first, *more, **kwargs, **rest)
+        positional = [rest.pop(name, None) for name in INPUTS[1 : len(args)]]
+        positional += args[len(INPUTS) :]
+        return super().__call__(first, *positional, **kwargs, **rest)
 
 
 class AlbertNetwork(TakesIds, ConfiguredLayer):
@@ -276,19 +276,19 @@ class AlbertNetwork(TakesIds, ConfiguredLayer):
             shapes = {"input_ids": shape, name: batch[name].shape}
             require(shape.is_compatible_with(shapes[name]), rule, **shapes)
 
-    def named_inputs(self, inputs, others, further=None):
-        others = {name: x for name, x in others.items() if x is not None}
+    def named_inputs(self, inputs, extra, further=None):
+        extra = {name: x for name, x in extra.items() if x is not None}
         batch = inputs if isinstance(inputs, Mapping) else {INPUTS[0]: inputs}
         batch = {**batch}
         rule = "A batch must contain each input once. Received twice: "
-        twice = sorted(batch.keys() & others.keys())
-        require(not twice, f"{rule}{', '.join(twice)}")
-        batch |= others
-        for theirs in ALIASES.keys() & batch.keys():
-            ours = ALIASES[theirs]
-            rule = f"A batch must have only one of `{ours}` and `{theirs}`."
-            require(ours not in batch, rule, names=", ".join(sorted(batch)))
-            batch[ours] = batch.pop(theirs)
+        duplicates = sorted(batch.keys() & extra.keys())
+        require(not duplicates, f"{rule}{', '.join(duplicates)}")
+        batch |= extra
+        for alias in ALIASES.keys() & batch.keys():
+            name = ALIASES[alias]
+            rule = f"A batch must have only one of `{name}` and `{alias}`."
+            require(name not in batch, rule, names=", ".join(sorted(batch)))
+            batch[name] = batch.pop(alias)
         further = self.further_inputs if further is None else further
         legal = (*INPUTS, *further)
         require(
@@ -310,7 +310,7 @@ class AlbertNetwork(TakesIds, ConfiguredLayer):
         segment_ids=None,
         training=None,
         seed=None,
-        places=None,
+        positions=None,
         **further,
     ):
         """Fill in defaults and call `compute`.
@@ -323,14 +323,14 @@ class AlbertNetwork(TakesIds, ConfiguredLayer):
             sets this argument in `fit`.
           seed: the dropout seed (see `ops.py`), which this project's training
             loop passes.
-          places: int32 [B, P], see `AlbertModel`.
+          positions: int32 [B, P], see `AlbertModel`.
           **further: the inputs in `further_inputs`, and options of `compute`.
         """
         batch = with_defaults(input_ids, input_mask, segment_ids)
         if seed is None and training:
             seed = next_seed(self.seed_generator)
-        if places is not None:  # a tensor, which Keras separates from options
-            further["places"] = places
+        if positions is not None:  # Keras separates tensors from options
+            further["positions"] = positions
         return self.compute(**batch | further, seed=seed)
 
     def compute(self, input_ids, input_mask, segment_ids, seed=None):

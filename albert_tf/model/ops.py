@@ -60,11 +60,11 @@ def freed_with_graph() -> Iterator[None]:
         yield
         return
     registry = ops.gradient_registry._registry
-    known = set(registry)
+    existing = set(registry)
     yield
     graph = tf.compat.v1.get_default_graph()
     owned = list(getattr(graph, "albert_gradients", ()))
-    for name in registry.keys() - known:
+    for name in registry.keys() - existing:
         gradient = registry[name]["type"]
         if not isinstance(gradient, WeakGradient):
             registry[name]["type"] = WeakGradient(gradient)
@@ -176,7 +176,7 @@ def xla_compiled(
       static: whether to compile only for static shapes. Otherwise, XLA compiles
         again for every value of a dynamic shape.
     """
-    alone = tf.function(
+    compiled = tf.function(
         in_float32(function) if wide else function,
         jit_compile=True,
         autograph=False,
@@ -188,9 +188,9 @@ def xla_compiled(
         if is_tpu() or not legal:
             return function(*args)
         if not tf.is_symbolic_tensor(args[0]):
-            return alone(*args)
+            return compiled(*args)
         with beside(args[0]):
-            return alone(*args)
+            return compiled(*args)
 
     return call
 
@@ -368,8 +368,8 @@ class FlatProducts:
           drop: a function that applies dropout to probabilities.
         """
         probs = tf.nn.softmax(scores)
-        kept = tf.cast(drop(probs), value.dtype)
-        product = tf.matmul(kept, cls.heads_first(value))
+        weights = tf.cast(drop(probs), value.dtype)
+        product = tf.matmul(weights, cls.heads_first(value))
         return cls.heads_first(product), probs
 
     @staticmethod
@@ -405,8 +405,8 @@ class HeadProducts(FlatProducts):
 
         @custom_gradient
         def context_of(_, value):
-            kept = tf.cast(drop(probs), value.dtype)
-            context = tf.einsum("bapt,btad->bpad", kept, value)
+            weights = tf.cast(drop(probs), value.dtype)
+            context = tf.einsum("bapt,btad->bpad", weights, value)
 
             def gradient(dy):
                 # The softmax's gradient subtracts dy * context, summed over the
@@ -415,7 +415,7 @@ class HeadProducts(FlatProducts):
                 means = tf.einsum("bpad->bap", means)[..., None]
                 products = tf.einsum("bpad,btad->bapt", dy, value)
                 change = drop(tf.cast(products, tf.float32)) - means
-                return probs * change, tf.einsum("bapt,bpad->btad", kept, dy)
+                return probs * change, tf.einsum("bapt,bpad->btad", weights, dy)
 
             return context, gradient
 

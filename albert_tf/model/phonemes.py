@@ -27,10 +27,10 @@ def count_slices(positions: int, classes: int) -> int:
     The result is the smallest number for which a slice has at most
     `MOST_LOGITS` logits.
     """
-    every = range(1, positions + 1)
+    counts = range(1, positions + 1)
     return next(
         n
-        for n in every
+        for n in counts
         if positions % n == 0 and positions * classes <= n * MOST_LOGITS
     )
 
@@ -59,9 +59,9 @@ def sliced_scores(
             [ops.cross_entropy(logits, right), ops.hits(logits, right)]
         )
 
-    kept = rematerialized(scores)
+    recomputed = rematerialized(scores)
     both = tf.map_fn(
-        lambda part: kept(*part, kernel, bias),
+        lambda part: recomputed(*part, kernel, bias),
         (parts, tf.range(slices)),
         parallel_iterations=1,  # one slice in memory
         fn_output_signature=tf.float32,

@@ -65,8 +65,8 @@ class AlbertWithHead(AlbertNetwork):
         """Return the outputs of `head` for the inputs of `AlbertModel`."""
         inputs = input_ids, input_mask, segment_ids
         # The pooled output needs only [CLS] from the last block.
-        places = input_ids[:, :0] if self.reads_pooled else None
-        encoded = self.albert(*inputs, seed=seed, places=places)
+        positions = input_ids[:, :0] if self.reads_pooled else None
+        encoded = self.albert(*inputs, seed=seed, positions=positions)
         inputs = dict(zip(INPUTS, inputs, strict=True))
         return self.head(encoded, inputs, seed, **further)
 
@@ -175,7 +175,7 @@ class AlbertForSpans(AlbertWithHead):
         return {"start_logits": start, "end_logits": end}
 
 
-def answer_places(input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
+def answer_mask(input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
     """Return float32 [B, T]: 1 at tokens where an answer can begin or end.
 
     These tokens are the context and [CLS]; [CLS] means that there is no answer.
@@ -226,12 +226,12 @@ class AlbertForBeamSpans(AlbertWithHead):
         )
         self.answer = self.logits("answer", width, 1, use_bias=False)
 
-    def log_probabilities(self, logits, places):
+    def log_probabilities(self, logits, mask):
         """Convert float32 logits [..., T] to log probabilities.
 
-        Positions at which `places` is 0 have a probability of 0.
+        Positions at which `mask` is 0 have a probability of 0.
         """
-        return tf.nn.log_softmax(logits * places + IMPOSSIBLE * (1.0 - places))
+        return tf.nn.log_softmax(logits * mask + IMPOSSIBLE * (1.0 - mask))
 
     def end_logits(self, sequence, starts):
         """Return the logits [B, K, T] of ends, given starts [B, K, H].
@@ -276,30 +276,29 @@ class AlbertForBeamSpans(AlbertWithHead):
           labeled start.
         """
         sequence = encoded["sequence_output"]  # [B, T, H]
-        places = answer_places(inputs["input_mask"], inputs["segment_ids"])
-        start = self.log_probabilities(self.start(sequence)[..., 0], places)
+        mask = answer_mask(inputs["input_mask"], inputs["segment_ids"])
+        start = self.log_probabilities(self.start(sequence)[..., 0], mask)
         outputs = {"answer_logits": self.no_answer(sequence, start, seed)}
         if labels is not None:
             outputs["start_log_probs"] = start
-            outputs["end_log_probs"] = self.ends(
-                sequence, labels[:, :1], places
-            )[:, 0]
+            ends = self.ends(sequence, labels[:, :1], mask)  # [B, 1, T]
+            outputs["end_log_probs"] = ends[:, 0]
         return outputs | (
-            {} if seed is not None else self.beam(sequence, start, places)
+            {} if seed is not None else self.beam(sequence, start, mask)
         )
 
-    def ends(self, sequence, starts, places):
+    def ends(self, sequence, starts, mask):
         """Return log probabilities [B, K, T] of ends for starts [B, K]."""
-        chosen = tf.gather(sequence, starts, batch_dims=1)  # [B, K, H]
+        start_states = tf.gather(sequence, starts, batch_dims=1)  # [B, K, H]
         return self.log_probabilities(
-            self.end_logits(sequence, chosen), places[:, None]
+            self.end_logits(sequence, start_states), mask[:, None]
         )
 
-    def beam(self, sequence, start, places):
+    def beam(self, sequence, start, mask):
         """Return the likeliest starts, and the likeliest ends of each start."""
         number = tf.minimum(self.start_n_top, tf.shape(start)[1])
         starts, start_index = tf.math.top_k(start, number)  # [B, K]
-        ends = self.ends(sequence, start_index, places)  # [B, K, T]
+        ends = self.ends(sequence, start_index, mask)  # [B, K, T]
         number = tf.minimum(self.end_n_top, tf.shape(start)[1])
         ends, end_index = tf.math.top_k(ends, number)  # [B, K, M]
         return {
@@ -369,17 +368,17 @@ def two_crops(
     ids, mask = inputs["input_ids"], inputs["input_mask"]
     shape = tf.shape(ids)
     length = tf.reduce_sum(mask, axis=1)[:, None, None] - 2  # [CLS], [SEP]
-    lost = tf.cast(rate * tf.cast(length, tf.float32), tf.int32)
+    omitted = tf.cast(rate * tf.cast(length, tf.float32), tf.int32)
     share = tf.random.stateless_uniform(
         [shape[0], 2, 1], fold_in(seed, 3), alg="philox"
     )
-    start = tf.cast(share * tf.cast(lost + 1, tf.float32), tf.int32)
-    place, kept = tf.range(shape[1]), length - lost  # [T], [B, 1, 1]
-    source = tf.where(place <= kept, place + start, length + 1)  # [B, 2, T]
-    source = tf.where(place == 0, 0, source)
-    whole = tf.broadcast_to(place < kept + 2, tf.shape(source))
+    start = tf.cast(share * tf.cast(omitted + 1, tf.float32), tf.int32)
+    position, size = tf.range(shape[1]), length - omitted  # [T], [B, 1, 1]
+    source = tf.where(position <= size, position + start, length + 1)
+    source = tf.where(position == 0, 0, source)  # [B, 2, T]
+    is_token = tf.broadcast_to(position < size + 2, tf.shape(source))
     cropped = tf.gather(ids, source, batch_dims=1)
-    mask = tf.cast(whole, tf.int32)
+    mask = tf.cast(is_token, tf.int32)
     return dict(zip(INPUTS, (cropped, mask, tf.zeros_like(mask)), strict=True))
 
 
@@ -407,8 +406,8 @@ class AlbertEmbedder(AlbertWithHead):
         super().__init__(config, **kwargs)
 
     def get_config(self):
-        how = {"pooling": self.pooling, "unit_length": self.unit_length}
-        return super().get_config() | how
+        settings = {"pooling": self.pooling, "unit_length": self.unit_length}
+        return super().get_config() | settings
 
     def build_head(self):
         """Create no layers."""

@@ -213,7 +213,7 @@ def fill_mask(encoder: Encoder, model: AlbertForPretraining) -> Signature:
     )
 
     def likeliest(positions, **inputs) -> Tensors:
-        encoded = encoder.encode(**inputs, places=positions)
+        encoded = encoder.encode(**inputs, positions=positions)
         masks = encoded["sequence_output"]  # [B, P, H]
         logits = model.mlm(masks, embeddings=encoder.albert.embeddings)
         # The embedding table may have more rows than the vocabulary.

@@ -303,7 +303,7 @@ class Encoder:
     def outputs(self, **inputs) -> Tensors:
         """Return `AlbertModel`'s outputs for ids, mask and segments [R, T].
 
-        With `places` [R, P], `sequence_output` is [R, P, H], the vectors at
+        With `positions` [R, P], `sequence_output` is [R, P, H], the vectors at
         these positions only.
         """
         encoded = self._compiled(**inputs)
@@ -312,7 +312,7 @@ class Encoder:
     def pooled(self, **inputs) -> Tensors:
         """Return only `pooled_output` [R, H], which needs less computation."""
         no_tokens = inputs["input_ids"][:, :0]
-        encoded = self._compiled(**inputs, places=no_tokens)
+        encoded = self._compiled(**inputs, positions=no_tokens)
         return {"pooled_output": tf.cast(encoded["pooled_output"], tf.float32)}
 
     def embeddings(self, **inputs) -> Tensors:

@@ -124,7 +124,7 @@ class Scorer:
         at_mask = tf.range(tf.shape(ids)[1]) == places  # [R, T]
         masked = tf.where(at_mask, self.tokenizer.mask_id, ids)
         albert = self.model.albert
-        states = albert(masked, places=places)["sequence_output"]
+        states = albert(masked, positions=places)["sequence_output"]
         logits = self.model.mlm(states, embeddings=albert.embeddings)
         return fused_cross_entropy(logits, pieces)
 

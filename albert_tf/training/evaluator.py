@@ -270,7 +270,7 @@ class PretrainingObjective:
         """Return the arguments of `health.masked_spread`."""
         keys = "input_ids", "input_mask", "segment_ids"
         positions = batch["masked_lm_positions"]
-        outputs = model.albert(*(batch[k] for k in keys), places=positions)
+        outputs = model.albert(*(batch[k] for k in keys), positions=positions)
         states = outputs["sequence_output"]  # [B, P, H]
         return {
             # Workers cannot gather bfloat16 tensors.

@@ -250,14 +250,14 @@ def test_places_asked_for_are_those_of_the_whole(variant):
     """
     model, inputs = goldens.random_model(variant)
     model, (*inputs, _) = model.albert, inputs.values()
-    places = tf.constant([[3, 9, 0, 3], [1, 0, 6, 2], [2, 1, 1, 0]])
+    positions = tf.constant([[3, 9, 0, 3], [1, 0, 6, 2], [2, 1, 1, 0]])
     results = []
-    for asked in (places, None):
+    for selected in (positions, None):
         with tf.GradientTape() as tape:
-            out = model(*inputs, places=asked)
+            out = model(*inputs, positions=selected)
             states = out["sequence_output"]
-            if asked is None:
-                states = tf.gather(states, places, batch_dims=1)
+            if selected is None:
+                states = tf.gather(states, positions, batch_dims=1)
             loss = tf.reduce_sum(tf.sin(states)) + tf.reduce_sum(
                 tf.sin(3 * out["pooled_output"])
             )
@@ -266,4 +266,5 @@ def test_places_asked_for_are_those_of_the_whole(variant):
         results.append([states, out["pooled_output"], *gradients])
     for some, whole in zip(*results, strict=True):
         np.testing.assert_allclose(some, whole, 1e-4, 1e-4)
-    assert model(*inputs, places=places[:, :0])["sequence_output"].shape[1] == 0
+    out = model(*inputs, positions=positions[:, :0])
+    assert out["sequence_output"].shape[1] == 0

@@ -219,7 +219,7 @@ def test_gradient_reaches_the_embeddings():
         ({"input_ids": np.ones((2, 17), np.int32)}, "at most `max_position"),
         (BATCH | {"attention_mask": BATCH["input_mask"]}, "attention_mask"),
         ({"input_mask": BATCH["input_mask"]}, "must have `input_ids`"),
-        (BATCH | {"places": BATCH["input_ids"]}, "are input_ids.*places"),
+        (BATCH | {"positions": BATCH["input_ids"]}, "are input_ids.*positions"),
         (BATCH | {"masks": BATCH["input_ids"]}, "are input_ids.*masks"),
         (BATCH["input_ids"][0], "must be rows"),
         (

@@ -15,7 +15,7 @@ from albert_tf.model.task_heads import (
     AlbertForBeamSpans,
     AlbertForSpans,
     AlbertTokenClassifier,
-    answer_places,
+    answer_mask,
     pooled,
 )
 from albert_tf.training.checkpoints import named_variables
@@ -93,7 +93,7 @@ def test_the_beams_logits_are_not_rounded_to_bfloat16():
     """The beam head computes starts, ends and the answer class in float32."""
     model, encoded = bfloat16_head(AlbertForBeamSpans, 3, 2)
     sequence = encoded["sequence_output"]  # [B, T, H]
-    places = answer_places(*INPUTS[1:]).numpy() > 0
+    places = answer_mask(*INPUTS[1:]).numpy() > 0
     labels = np.zeros((len(sequence), 2), np.int32)
     seen = {}
     for name in ("end", "answer"):
@@ -148,7 +148,7 @@ SEGMENTS = np.array([[0, 0, 0, 1, 1, 1, 1, 0], [0, 0, 1, 1, 1, 1, 1, 1]], "i4")
 def test_where_answers_can_be():
     """Answers may be at [CLS] or in the context, but nowhere else."""
     expected = [[1, 0, 0, 1, 1, 1, 0, 0], [1, 0, 1, 1, 1, 1, 1, 0]]
-    assert answer_places(MASK, SEGMENTS).numpy().tolist() == expected
+    assert answer_mask(MASK, SEGMENTS).numpy().tolist() == expected
 
 
 def softmax(x):
@@ -192,7 +192,7 @@ def test_the_released_head_of_squad_2():
     ids = DATA["input_ids"][:2]
     found = {k: v.numpy() for k, v in model(ids, MASK, SEGMENTS).items()}
     sequence = model.albert(ids, MASK, SEGMENTS)["sequence_output"].numpy()
-    places = answer_places(MASK, SEGMENTS).numpy()
+    places = answer_mask(MASK, SEGMENTS).numpy()
     names = (
         "start_top_log_probs start_top_index end_top_log_probs end_top_index "
         "answer_logits"
