@@ -25,7 +25,7 @@ from albert_tf.text.text_graph import (
     CharacterClass,
     decode,
     is_space,
-    next_place,
+    next_true,
 )
 from albert_tf.text.wordpiece import clean_character, is_punctuation
 
@@ -60,7 +60,7 @@ class WordGraph(tf.Module):
         begins = ~space & (single | after)
         size = tf.size(codes)
         row_ends = tf.gather(tf.cast(text.row_limits(), tf.int32), rows)
-        next_apart = tf.gather(next_place(apart), tf.range(1, size + 1))
+        next_apart = tf.gather(next_true(apart), tf.range(1, size + 1))
         ends = tf.where(single, tf.range(size) + 1, next_apart)
         ends = tf.minimum(ends, row_ends)
         base = tf.gather(tf.cast(text.row_starts(), tf.int32), rows)
@@ -206,7 +206,7 @@ class Entities:
         goes_on = (kind > 0) & ~begins
         # An entity ends at the last word before a word that does not continue
         # it.
-        after = next_place(~goes_on)[1:]
+        after = next_true(~goes_on)[1:]
         last = tf.gather(
             tf.pad(ends.values, [[1, 0]]), tf.boolean_mask(after, begins)
         )

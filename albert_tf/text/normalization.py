@@ -160,8 +160,8 @@ def changing_characters() -> str:
 
 def of_each(function: Function, texts: Iterable[str]) -> list[str]:
     """Apply a function to each text, with a single call if possible."""
-    found = function(BETWEEN.join(["", *texts, ""])).split(BETWEEN)[1:-1]
-    return found if len(found) == len(texts) else list(map(function, texts))
+    results = function(BETWEEN.join(["", *texts, ""])).split(BETWEEN)[1:-1]
+    return results if len(results) == len(texts) else list(map(function, texts))
 
 
 @functools.lru_cache(maxsize=8)
@@ -171,25 +171,27 @@ def normalizing_map(charsmap: bytes, config: TextConfig) -> bytes:
     A character's neighbors matter only for a capital sigma (`final_sigma`),
     and in sequences that the map treats as a unit.
     """
-    own = map_function(charsmap)
+    apply_map = map_function(charsmap)
 
     def rules(texts: Iterable[str]) -> list[str]:
         return of_each(lambda text: normalize(text, config), texts)
 
-    def found(texts: list[str]) -> Iterator[tuple[str, str]]:
-        return zip(texts, of_each(own, rules(texts)), strict=True)
+    def mapped(texts: list[str]) -> Iterator[tuple[str, str]]:
+        return zip(texts, of_each(apply_map, rules(texts)), strict=True)
 
     keys = charsmap_keys(charsmap)
-    every = changing_characters()
+    candidates = changing_characters()
     changed = {
-        c for c, new in zip(every, rules(every), strict=True) if c != new
+        c
+        for c, new in zip(candidates, rules(candidates), strict=True)
+        if c != new
     }
     singles = changed.union(key for key in keys if len(key) == 1)
-    table = {c: new for c, new in found([*singles]) if c != new}
+    table = {c: new for c, new in mapped([*singles]) if c != new}
     mixed = MIXED_FORMS.fullmatch
-    several = [k for k in keys if len(k) > 1 and not mixed(k)]
+    sequences = [k for k in keys if len(k) > 1 and not mixed(k)]
     one_by_one = str.maketrans(table)
-    for key, new in found([*several, "``", "''"]):
+    for key, new in mapped([*sequences, "``", "''"]):
         if new != key.translate(one_by_one):
             table[key] = new
     return charsmap_of(table)
@@ -239,15 +241,17 @@ def final_sigma(
       rule: a function that normalizes and lower-cases a text.
       config: the rule's second argument.
     """
-    every = changing_characters()
+    candidates = changing_characters()
 
     def with_letter(letter: str, before: str, after: str) -> set[str]:
-        texts = [before + c + after for c in every]
-        found = of_each(lambda text: rule(text, config), texts)
-        return {c for c, x in zip(every, found, strict=True) if letter in x}
+        texts = [before + c + after for c in candidates]
+        results = of_each(lambda text: rule(text, config), texts)
+        return {
+            c for c, x in zip(candidates, results, strict=True) if letter in x
+        }
 
     cased = with_letter("ς", "", "Σ")
     ignored = with_letter("ς", "A", "Σ") - cased
-    goes_on = with_letter("σ", "AΣ", "A")
-    cased, ignored, goes_on = map(character_class, (cased, ignored, goes_on))
-    return f"([{cased}][{ignored}]*)Σ([{ignored}]*(?:[^{goes_on}]|$))"
+    extends = with_letter("σ", "AΣ", "A")
+    cased, ignored, extends = map(character_class, (cased, ignored, extends))
+    return f"([{cased}][{ignored}]*)Σ([{ignored}]*(?:[^{extends}]|$))"

@@ -22,18 +22,18 @@ class SpecialIds(Protocol):
     sep_id: int
 
 
-def check_masks(text: str, kept: int) -> None:
+def check_masks(text: str, remaining: int) -> None:
     """Raise an error if truncation removed some of a text's masks.
 
     Args:
       text: the text.
-      kept: the number of masks in the packed row.
+      remaining: the number of masks in the packed row.
     """
     number = text.count(MASK_TEXT)
     require(
-        kept == number,
+        remaining == number,
         f"Every {MASK_TEXT} must be within the model's maximum length; shorten "
-        f"the text. Received: {number - kept} of {number} beyond it",
+        f"the text. Received: {number - remaining} of {number} beyond it",
     )
 
 
@@ -84,13 +84,13 @@ def checked_ids(ids: Any, vocab_size: int) -> list[int]:
     values = values.tolist() if hasattr(values, "tolist") else values
     rule = f"`ids` must be one row of ids from 0 to {vocab_size - 1}."
     require(is_column(values), rule, ids=repr(values)[:60])
-    found = []
+    checked = []
     for x in values:
         id = operator.index(x) if hasattr(x, "__index__") else -1
-        received = {f"ids[{len(found)}]": x}
+        received = {f"ids[{len(checked)}]": x}
         require(0 <= id < vocab_size, rule, **received)
-        found.append(id)
-    return found
+        checked.append(id)
+    return checked
 
 
 def row_length(max_length: int | None) -> int | None:

@@ -62,7 +62,7 @@ def charsmap_keys(charsmap: bytes) -> tuple[str, ...]:
     parents = inner ^ labels[inner]  # the base of the parent node
     order = np.argsort(parents)
     inner, parents = inner[order], parents[order]
-    found, nodes, paths = [], np.array([0]), np.zeros([1, 0], np.uint8)
+    keys, nodes, paths = [], np.array([0]), np.zeros([1, 0], np.uint8)
     seen = 0
     while len(nodes):
         first = np.searchsorted(parents, bases[nodes], side="left")
@@ -77,15 +77,15 @@ def charsmap_keys(charsmap: bytes) -> tuple[str, ...]:
         ends = (units[nodes] & 256) > 0
         # The next iteration checks the bases.
         leaves = np.take(units, bases[nodes[ends]], mode="clip")
-        places = leaves & 0x7FFFFFFF
-        sound = np.all(places < len(legal)) and np.all(legal[places])
+        offsets = leaves & 0x7FFFFFFF
+        sound = np.all(offsets < len(legal)) and np.all(legal[offsets])
         text = np.pad(paths[ends], [[0, 0], [0, 1]]).tobytes()
         try:
-            found += text.decode().split("\0")[:-1]
+            keys += text.decode().split("\0")[:-1]
         except UnicodeDecodeError:
             sound = False
         require(sound, f"{INTACT_MAP} Received: damaged entries")
-    return tuple(found)
+    return tuple(keys)
 
 
 def map_function(charsmap: bytes) -> Callable[[str], str]:

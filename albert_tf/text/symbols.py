@@ -104,8 +104,8 @@ def preset(name: str) -> SymbolTable:
 def made_of(symbols: Iterable[str]) -> SymbolTable:
     """Return a table of padding, mask, separator and the given symbols."""
     pad, mask = [s for s in (PAD, MASK, *"_#@") if s not in {*symbols}][:2]
-    every = dict.fromkeys((pad, mask, SEPARATOR, *sorted(symbols)))
-    return SymbolTable({s: i for i, s in enumerate(every)}, pad, mask)
+    all_symbols = dict.fromkeys((pad, mask, SEPARATOR, *sorted(symbols)))
+    return SymbolTable({s: i for i, s in enumerate(all_symbols)}, pad, mask)
 
 
 def origins(old: SymbolTable, new: SymbolTable) -> list[list[int]]:
@@ -149,11 +149,11 @@ def _wrong_words(words: list) -> Iterator[str]:
     """Yield entries that are neither the reserved words nor unique words."""
     used = set()
     for label, word in enumerate(words):
-        first = label <= OTHER_LABEL and word == FIRST_WORDS[label]
-        own = label > OTHER_LABEL and type(word) is str and word not in used
-        if not first and not own:
+        is_reserved = label <= OTHER_LABEL and word == FIRST_WORDS[label]
+        is_new = label > OTHER_LABEL and type(word) is str and word not in used
+        if not is_reserved and not is_new:
             yield f"{word!r:.60}, label {label}"
-        used |= {word} if own else set()
+        used |= {word} if is_new else set()
 
 
 def _read_words(path: str) -> tuple[str, ...]:
@@ -179,8 +179,8 @@ def read_table(folder: str) -> SymbolTable:
 
 def table_in(folder: str) -> SymbolTable | None:
     """Return the table in a folder, or None if there is none."""
-    there = files.exists(files.join(folder, SYMBOLS_FILE))
-    return read_table(folder) if there else None
+    exists = files.exists(files.join(folder, SYMBOLS_FILE))
+    return read_table(folder) if exists else None
 
 
 def named_table(name: str) -> SymbolTable:

@@ -42,10 +42,10 @@ def runs(rule: Rule, config: TextConfig) -> tuple[np.ndarray, np.ndarray]:
     A run consists of consecutive characters for which the rule returns the same
     value.
     """
-    every = characters()
-    values = np.array([int(rule(c, config)) for c in every])
+    all_characters = characters()
+    values = np.array([int(rule(c, config)) for c in all_characters])
     starts = np.flatnonzero(np.diff(values, prepend=-1))
-    codes = np.array([ord(every[i]) for i in starts], np.int32)
+    codes = np.array([ord(all_characters[i]) for i in starts], np.int32)
     return codes, values[starts].astype(np.int32)
 
 
@@ -260,9 +260,9 @@ class TextGraph(tf.Module):
         ids = self(parts.values)
         if self._lone_mark:
             later = tf.ragged.range(parts.row_lengths()).values > 0
-            glued = later & ~self.graph.begins_with_space(parts.values)
+            continues = later & ~self.graph.begins_with_space(parts.values)
             first = ids[:, :1].to_tensor(-1, shape=[None, 1])[:, 0]
-            ids = _without_first(ids, glued & (first == self._lone_mark[0]))
+            ids = _without_first(ids, continues & (first == self._lone_mark[0]))
         mask = tf.fill([ids.nrows(), 1], self._mask_id)
         ids = tf.concat([mask, ids], axis=1)
         return parts.with_values(ids).merge_dims(1, 2)[:, 1:]
@@ -336,16 +336,16 @@ class TokenSpans(NamedTuple):
     ends: tf.RaggedTensor
 
 
-def next_place(where: tf.Tensor) -> tf.Tensor:
+def next_true(where: tf.Tensor) -> tf.Tensor:
     """Return the index of the nearest true value at or after each index.
 
     If there is no such value, the entry is n, the number of values. The result
     has n + 1 entries, the last of which is n.
     """
     size = tf.size(where)
-    places = tf.cast(tf.where(where)[:, 0], tf.int32)
-    numbers = tf.searchsorted(places, tf.range(size + 1))
-    return tf.gather(tf.concat([places, [size]], axis=0), numbers)
+    indices = tf.cast(tf.where(where)[:, 0], tf.int32)
+    nearest = tf.searchsorted(indices, tf.range(size + 1))
+    return tf.gather(tf.concat([indices, [size]], axis=0), nearest)
 
 
 class Characters:
@@ -367,14 +367,14 @@ class Characters:
         first = tf.cast(first.values, tf.int32)
         self._first = first + tf.gather(self._bytes, rows)
 
-    def places(self, within: tf.RaggedTensor) -> tf.Tensor:
+    def indices(self, offsets: tf.RaggedTensor) -> tf.Tensor:
         """Convert byte offsets [B, N] to indices of characters.
 
         The offsets count from the beginning of each string, and the indices
         from the beginning of the concatenation.
         """
-        base = tf.gather(self._bytes, within.value_rowids())
-        byte = tf.cast(within.values, tf.int32) + base
+        base = tf.gather(self._bytes, offsets.value_rowids())
+        byte = tf.cast(offsets.values, tf.int32) + base
         return tf.searchsorted(self._first, byte)
 
 
@@ -399,9 +399,9 @@ class SentencePieceOffsets(tf.Module):
         strings = self._graph.prepared(strings)
         ids, first, last = self._graph.model.tokenize_with_offsets(strings)
         text = Characters(strings)
-        end = text.places(last)
-        solid = next_place(self._is_space(text.codes.values) == 0)
-        begin = tf.minimum(tf.gather(solid, text.places(first)), end)
+        end = text.indices(last)
+        next_visible = next_true(self._is_space(text.codes.values) == 0)
+        begin = tf.minimum(tf.gather(next_visible, text.indices(first)), end)
         row_starts = tf.gather(text.starts, ids.value_rowids())
         return self._split(ids, begin - row_starts, end - row_starts)
 
@@ -458,7 +458,7 @@ class WordPieceOffsets(tf.Module):
     def _spans(text: Characters, parts: tf.RaggedTensor, first):
         """Return the parts' starts and ends, in characters, and their rows."""
         rows = parts.value_rowids()
-        begin = text.places(first)
+        begin = text.indices(first)
         # A part ends where the next part with a different source begins.
         after = tf.searchsorted(begin, begin, side="right")
         end = tf.gather(tf.concat([begin, [tf.int32.max]], axis=0), after)
@@ -473,11 +473,11 @@ class WordPieceOffsets(tf.Module):
           parts: string [B, P].
           bounds: the starts and the end of the parts, in the same bytes.
         """
-        solid = parts.values != " "
+        visible = parts.values != " "
         rows = parts.value_rowids()
-        before = tf.concat([[False], solid], axis=0)[:-1]
+        before = tf.concat([[False], visible], axis=0)[:-1]
         before &= tf.concat([[-1], rows], axis=0)[:-1] == rows
-        return tf.boolean_mask(bounds[:-1], solid & ~before)
+        return tf.boolean_mask(bounds[:-1], visible & ~before)
 
 
 OFFSETS = {

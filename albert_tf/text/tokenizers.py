@@ -109,8 +109,8 @@ class Tokenizer(Vocabulary):
         self, content: bytes, pieces: Sequence[str], config: TextConfig
     ):
         if config.strip_accents == AUTO:
-            kept = any(map(self.has_marks, pieces))
-            config = dataclasses.replace(config, strip_accents=not kept)
+            has_accents = any(map(self.has_marks, pieces))
+            config = dataclasses.replace(config, strip_accents=not has_accents)
         self.content = content
         self.config = config
         self.vocab_size = len(pieces)
@@ -145,8 +145,8 @@ class Tokenizer(Vocabulary):
     def _rules_hash(self, rules: bytes) -> bytes:
         """Return a hash of `with_rules` and of all that determines it."""
         sources = normalization, sentencepiece_models, wordpiece
-        about = f"{self.fingerprint()} {compiler_version(sources)}".encode()
-        return hashlib.sha256(about + rules).digest()
+        source = f"{self.fingerprint()} {compiler_version(sources)}".encode()
+        return hashlib.sha256(source + rules).digest()
 
     @functools.cached_property
     def with_rules(self) -> bytes:
@@ -352,8 +352,8 @@ class SentencePieceTokenizer(Tokenizer):
             begin, end = piece.begin, piece.end
             while begin < end and text[begin].isspace():
                 begin += 1
-            whole = [(piece.id, 0, end - begin)]
-            for id, first, last in self.splits.get(piece.id, whole):
+            unsplit = [(piece.id, 0, end - begin)]
+            for id, first, last in self.splits.get(piece.id, unsplit):
                 last = min(begin + last, end)
                 ids.append(id)
                 starts.append(min(begin + first, last))
@@ -433,11 +433,11 @@ def description_beside(path: str, kind: str) -> dict:
 
     Files with this name from other libraries have other types and are ignored.
     """
-    place = files.join(os.path.dirname(path), TOKENIZER_FILE)
-    found = files.read_json(place, "A file") if files.exists(place) else {}
-    if not isinstance(found, dict) or found.get("type") != kind:
+    file = files.join(os.path.dirname(path), TOKENIZER_FILE)
+    values = files.read_json(file, "A file") if files.exists(file) else {}
+    if not isinstance(values, dict) or values.get("type") != kind:
         return {}
-    return {name: x for name, x in found.items() if name != CHECKSUM}
+    return {name: x for name, x in values.items() if name != CHECKSUM}
 
 
 def build_tokenizer(config: TokenizerConfig) -> Tokenizer:
@@ -451,8 +451,8 @@ def build_tokenizer(config: TokenizerConfig) -> Tokenizer:
     kind = "sentencepiece" if config.spm_model_file else "wordpiece"
     path = config.spm_model_file or config.vocab_file
     if config.strip_accents == AUTO:
-        written = description_beside(path, kind).get("strip_accents", AUTO)
-        config = dataclasses.replace(config, strip_accents=written)
+        stored = description_beside(path, kind).get("strip_accents", AUTO)
+        config = dataclasses.replace(config, strip_accents=stored)
     return _load(kind, path, config)
 
 

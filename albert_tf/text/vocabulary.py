@@ -31,8 +31,8 @@ OTHER_VOCABULARY = (
 
 def files_in(folder: str, patterns: Sequence[str]) -> list[str]:
     """Return the names of the files in a folder that match any pattern."""
-    found = (files.matches(pattern, folder) for pattern in patterns)
-    return [posixpath.basename(path) for paths in found for path in paths]
+    matched = (files.matches(pattern, folder) for pattern in patterns)
+    return [posixpath.basename(path) for paths in matched for path in paths]
 
 
 class Vocabulary(abc.ABC):
@@ -61,20 +61,20 @@ class Vocabulary(abc.ABC):
 
     def check_claim(self, folder: str) -> None:
         """Raise `InputError` if a folder has another vocabulary or model."""
-        known = self.stored_in(folder)
-        found = files_in(folder, (*VOCABULARIES, *FOREIGN_WEIGHTS))
-        if known:
-            same = known.fingerprint() == self.fingerprint()
-        elif found == [self.file_name]:  # of an interrupted `save`, or a copy
+        stored = self.stored_in(folder)
+        names = files_in(folder, (*VOCABULARIES, *FOREIGN_WEIGHTS))
+        if stored:
+            same = stored.fingerprint() == self.fingerprint()
+        elif names == [self.file_name]:  # of an interrupted `save`, or a copy
             path = files.join(folder, self.file_name)
             same = files.read_bytes(path) == self.content
         else:
-            same = not found
-        received = f"{folder} with {', '.join(found)}"
+            same = not names
+        received = f"{folder} with {', '.join(names)}"
         require(same, OTHER_VOCABULARY, output_dir=received)
 
 
 def refuse_symbols(folder: str) -> None:
     """Raise `InputError` if a folder has phoneme symbols."""
-    found = files.exists(files.join(folder, SYMBOLS_FILE))
-    require(not found, OF_WORDS, path=folder)
+    has_symbols = files.exists(files.join(folder, SYMBOLS_FILE))
+    require(not has_symbols, OF_WORDS, path=folder)

@@ -128,12 +128,12 @@ def split_punctuation(
     spans: list[tuple[int, int]] = []
     inside = False
     for i, character in enumerate(word):
-        alone = is_part(character)
-        if inside and not alone:
+        is_separate = is_part(character)
+        if inside and not is_separate:
             spans[-1] = (spans[-1][0], i + 1)
         else:
             spans.append((i, i + 1))
-        inside = not alone
+        inside = not is_separate
     return spans
 
 
@@ -164,18 +164,18 @@ def rules_model(pieces: tuple[str, ...], config: TextConfig) -> bytes:
     joined pieces of a text equal the result of `separated`, except that
     `OTHER_IDEOGRAPH` replaces ideographs that are not in the vocabulary.
     """
-    known = {" ", *"".join(pieces)}
-    every = changing_characters()
-    found = of_each(lambda text: separated(text, config), every)
-    table = dict(zip(every, found, strict=True))
+    alphabet = {" ", *"".join(pieces)}
+    candidates = changing_characters()
+    results = of_each(lambda text: separated(text, config), candidates)
+    table = dict(zip(candidates, results, strict=True))
     for character in IDEOGRAPH.findall(characters()):
         new = table.get(character, f" {character} ")
-        unknown = new.strip() not in known
+        unknown = new.strip() not in alphabet
         table[character] = f" {OTHER_IDEOGRAPH} " if unknown else new
     proto = sentencepiece_model_pb2.ModelProto()
     proto.trainer_spec.model_type = proto.trainer_spec.CHAR
     proto.pieces.add(piece="<unk>", score=0.0, type=2)
-    for character in sorted(known):
+    for character in sorted(alphabet):
         proto.pieces.add(piece=character, score=0.0, type=1)
     spec = proto.normalizer_spec
     spec.add_dummy_prefix = spec.escape_whitespaces = False
