@@ -57,7 +57,7 @@ class Step:
 
     def __init__(self, file: StepFile, values: dict, device):
         self.jax, self.names = file.jax, list(file.shapes)
-        self.outputs = file.about["outputs"]
+        self.outputs = file.info["outputs"]
         kept = [i for i, n in enumerate(self.names) if n in self.outputs]
         call = file.jax.export.deserialize(bytearray(file.programs[0])).call
         self.call = file.jax.jit(call, donate_argnums=kept)
@@ -76,7 +76,7 @@ class Step:
 
 def random_batch(file: StepFile, rng: np.random.Generator) -> dict:
     """Return a batch of random examples without padding."""
-    shapes, words = file.shapes, file.about["config"]["vocab_size"]
+    shapes, words = file.shapes, file.info["config"]["vocab_size"]
     tokens, slots = shapes["input_ids"], shapes["masked_lm_ids"]
     rows = [rng.permutation(tokens[1])[: slots[1]] for _ in range(slots[0])]
     return {
@@ -123,7 +123,7 @@ def row(name: str, seconds: list[float], about: dict, rate, mb) -> tuple:
     Args:
       name: the name of the row.
       seconds: the duration of each step.
-      about: the description of the step.
+      description: the description of the step.
       rate: the device's peak FLOP/s, or NaN if unknown.
       mb: the peak memory in MB.
     """
@@ -141,7 +141,7 @@ def row(name: str, seconds: list[float], about: dict, rate, mb) -> tuple:
 def measure(path: str, asked: argparse.Namespace) -> None:
     """Time the step in a file, check its outputs, and print a table."""
     file = StepFile(path)
-    about, jax = file.about, file.jax
+    about, jax = file.info, file.jax
     device, dtype = jax.devices()[0], about["training"]["dtype"]
     values = file.bundle.read() | file.constants()
     values |= random_batch(file, np.random.default_rng(asked.seed))

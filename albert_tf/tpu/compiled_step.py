@@ -34,7 +34,7 @@ from albert_tf.tpu.compiler import (
     replica_program,
     stablehlo,
 )
-from albert_tf.tpu.run_step import ABOUT, EVALUATION, STEP
+from albert_tf.tpu.run_step import EVALUATION, INFO, STEP
 from albert_tf.training import checkpoints
 from albert_tf.training.optimizer import AVERAGE, OptimizerConfig
 from albert_tf.training.pretraining.run_setup import make_trainer
@@ -90,10 +90,10 @@ def lower_step(
     order = list(arguments)
     outputs = dict(enumerate(results))
     for successor in parsed(hlo).input_output_alias.entries:
-        (place,) = successor.output_shape_index
-        outputs[place] = order[successor.parameter_number]
+        (index,) = successor.output_shape_index
+        outputs[index] = order[successor.parameter_number]
     return StepModule(
-        hlo, arguments, tuple(outputs[place] for place in range(len(outputs)))
+        hlo, arguments, tuple(outputs[index] for index in range(len(outputs)))
     )
 
 
@@ -123,8 +123,8 @@ class Plan:
 
     def micro_batch(self, replicas: int) -> int:
         """Return the number of examples in a replica's micro-batch."""
-        pieces = self.training.gradient_accumulation_steps
-        return self.training.train_batch_size // (replicas * pieces)
+        steps = self.training.gradient_accumulation_steps
+        return self.training.train_batch_size // (replicas * steps)
 
 
 class Step:
@@ -163,9 +163,9 @@ class Step:
     def variables(self) -> dict[str, tf.Variable]:
         """Return {name: variable} for all variables that the step reads."""
         rate = self.trainer.rate
-        more = {"rate_factor": rate.factor, "clock": rate.clock}
+        rate_variables = {"rate_factor": rate.factor, "clock": rate.clock}
         return self.trainer.state() | {
-            f"optimizer/{n}": v for n, v in more.items()
+            f"optimizer/{n}": v for n, v in rate_variables.items()
         }
 
     def lower(self, micro_batch: int) -> StepModule:
@@ -205,7 +205,7 @@ def sizes() -> list[int]:
     return [*range(1, 8), *(m << k for k in range(13) for m in range(8, 16))]
 
 
-def interpolated_size(known: dict[int, int], memory: int) -> float:
+def interpolated_size(needed: dict[int, int], memory: int) -> float:
     """Estimate the batch size that needs `memory`, from two known sizes.
 
     The estimate lies on the line through the two entries whose bytes are
@@ -213,15 +213,17 @@ def interpolated_size(known: dict[int, int], memory: int) -> float:
     largest known size.
 
     Args:
-      known: {batch size: bytes needed}; with fewer than two entries, the result
-        is 0.
+      needed: {batch size: bytes needed}; with fewer than two entries, the
+        result is 0.
       memory: bytes available.
     """
-    if len(known) < 2:
+    if len(needed) < 2:
         return 0.0
-    n1, n2 = sorted(known, key=lambda n: abs(known[n] - memory))[:2]
-    slope = (known[n2] - known[n1]) / (n2 - n1)
-    return n1 + (memory - known[n1]) / slope if slope > 0 else 2.0 * max(known)
+    n1, n2 = sorted(needed, key=lambda n: abs(needed[n] - memory))[:2]
+    slope = (needed[n2] - needed[n1]) / (n2 - n1)
+    return (
+        n1 + (memory - needed[n1]) / slope if slope > 0 else 2.0 * max(needed)
+    )
 
 
 def largest(
@@ -243,17 +245,17 @@ def largest(
     """
     while True:
         fitting = [n for n, c in tried.items() if c.fits]
-        others = [n for n, c in tried.items() if not c.fits]
-        low, high = max(fitting, default=0), min(others, default=1 << 16)
+        too_large = [n for n, c in tried.items() if not c.fits]
+        low, high = max(fitting, default=0), min(too_large, default=1 << 16)
         between = [n for n in sizes() if low < n < high]
         if not between:
             return low
-        known = {n: c.needed for n, c in tried.items() if c.needed}
+        needed = {n: c.needed for n, c in tried.items() if c.needed}
         # Together with one other size, this lower bound for an empty batch
         # defines a line.
         arguments = (c.parts["arguments"] for c in tried.values() if c.parts)
-        known[0] = min(arguments, default=0)
-        expected = interpolated_size(known, memory)
+        needed[0] = min(arguments, default=0)
+        expected = interpolated_size(needed, memory)
         # Try the largest size that is expected to fit or, if none is, the
         # smallest size.
         below = [n for n in between if n <= expected]
@@ -285,29 +287,29 @@ def artifact(module: StepModule) -> bytes:
         dialect.StablehloCompatibilityRequirement.WEEK_12
     )
     with jax.enable_x64(True):  # the step number has 64 bits
-        like = {
+        structs = {
             name: jax.ShapeDtypeStruct(spec.shape, spec.dtype.as_numpy_dtype)
             for name, spec in shapes(module).items()
         }
-        outputs = [like[name] for name in module.outputs]
+        outputs = [structs[name] for name in module.outputs]
         function = jax.jit(
             lambda *_: [numpy.zeros(x.shape, x.dtype) for x in outputs],
             keep_unused=True,
         )
         # The program is independent of the platform.
-        frame = export.export(
+        exported = export.export(
             function, disabled_checks=[export.DisabledSafetyCheck.platform()]
-        )(*(like[name] for name in module.arguments))
+        )(*(structs[name] for name in module.arguments))
     with mlir.make_ir_context():
         program = bindings.mlir.serialize_portable_artifact(
             stablehlo(module.hlo), version
         )
     return dataclasses.replace(
-        frame, fun_name="step", mlir_module_serialized=program
+        exported, fun_name="step", mlir_module_serialized=program
     ).serialize()
 
 
-def about(step: Step, module: StepModule, evaluation: StepModule) -> dict:
+def step_info(step: Step, module: StepModule, evaluation: StepModule) -> dict:
     """Return a description of a step's inputs, outputs, settings and cost."""
     plan, trainer, state = step.plan, step.trainer, step.trainer.state()
     examples = plan.training.train_batch_size
@@ -361,7 +363,7 @@ def write_step(path: str, step: Step, flags: str = "") -> None:
     )
     module = step.lower(step.plan.micro_batch(replicas))
     evaluation = step.lower_evaluation()
-    described = about(step, module, evaluation) | {"flags": flags}
+    info = step_info(step, module, evaluation) | {"flags": flags}
     file = io.BytesIO()
     with (
         zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
@@ -369,7 +371,7 @@ def write_step(path: str, step: Step, flags: str = "") -> None:
     ):
         archive.writestr(STEP, artifact(module))
         archive.writestr(EVALUATION, artifact(evaluation))
-        archive.writestr(ABOUT, json.dumps(described, indent=1))
+        archive.writestr(INFO, json.dumps(info, indent=1))
         checkpoints.save(folder, step.trainer.state())
         for name in files.names(folder):
             archive.write(files.join(folder, name), name)

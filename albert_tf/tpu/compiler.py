@@ -90,11 +90,11 @@ class ReplicaContext(tf.distribute.ReplicaContext):
 
         if reduce_op != tf.distribute.ReduceOp.SUM:
             raise NotImplementedError(f"{reduce_op} on a TPU")
-        everyone = [list(range(self.num_replicas_in_sync))]
+        groups = [list(range(self.num_replicas_in_sync))]
 
         def add_up(x):
             return gen_xla_ops.xla_all_reduce(
-                x, everyone, reduce_op="Add", mode="CrossReplica"
+                x, groups, reduce_op="Add", mode="CrossReplica"
             )
 
         return tf.nest.map_structure(add_up, value)
@@ -130,10 +130,10 @@ def _use_own_generator(philox, ir, dialect) -> None:
         state = dialect.slice(philox.operands[0], [0], [2], [1])
         bits = philox.results[1]
         default = dialect.RngAlgorithmAttr.get("DEFAULT")
-        _, drawn = dialect.rng_bit_generator(
+        _, new_bits = dialect.rng_bit_generator(
             state.type, bits.type, default, state
         )
-    bits.replace_all_uses_with(drawn)
+    bits.replace_all_uses_with(new_bits)
 
 
 def stablehlo(hlo: bytes) -> bytes:
@@ -194,7 +194,7 @@ OUT_OF_MEMORY = (
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
-def needed_and_there(message: str) -> tuple[int, int] | None:
+def needed_and_available(message: str) -> tuple[int, int] | None:
     """Return the needed and available bytes if an error message states them."""
     for pattern in OUT_OF_MEMORY:
         match = pattern.search(message)
@@ -250,7 +250,7 @@ class Compiler:
             try:
                 self._executable(self.ir.Module.parse(PROBE), 1)
             except RuntimeError as error:
-                sizes = needed_and_there(str(error))
+                sizes = needed_and_available(str(error))
                 if sizes:
                     return sizes[1]
                 raise
@@ -270,7 +270,7 @@ class Compiler:
                     raise
             seconds = time.monotonic() - start
         if executable is None:
-            sizes = needed_and_there(message)
+            sizes = needed_and_available(message)
             return Compiled(False, seconds, sizes and sizes[0], {})
         stats = executable.get_compiled_memory_stats()
         # `temp_size_in_bytes` is not usable: with rematerialized layers, it

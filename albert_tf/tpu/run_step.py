@@ -43,7 +43,7 @@ from albert_tf.training.clock import MAX_BAD_STEPS, Pace, next_stop
 from albert_tf.training.history import RUN_FILES, History, RunResult
 
 # Names of files in a step file, in addition to the checkpoint `ckpt-0`.
-STEP, EVALUATION, ABOUT = "step.jax", "evaluation.jax", "step.json"
+STEP, EVALUATION, INFO = "step.jax", "evaluation.jax", "step.json"
 FIRST = "ckpt-0"
 BEST, ITERATIONS = "best", "optimizer/iterations"
 READERS, BATCHES_AHEAD = 2, 4
@@ -75,7 +75,7 @@ class StepFile:
       path: the file.
 
     Attributes:
-      about: the description of the step.
+      info: the description of the step.
       bundle: the checkpoint with the initial values.
       programs: the serialized training step and evaluation.
       shapes: {name: shape} of the step's arguments, in order.
@@ -88,7 +88,7 @@ class StepFile:
             with files.opened(path, "rb") as file:
                 archive = zipfile.ZipFile(file)
                 content = {n: archive.read(n) for n in archive.namelist()}
-            self.about = json.loads(content[ABOUT])
+            self.info = json.loads(content[INFO])
             self.programs = content[STEP], content[EVALUATION]
             self.bundle = tensor_bundle.Bundle(
                 content[f"{FIRST}.index"],
@@ -99,40 +99,40 @@ class StepFile:
                 "`step_file` must be a file written by this version of "
                 f"`tpu_check --step_file`: {error}. Received: {path}"
             ) from None
-        arguments = self.about["arguments"]
+        arguments = self.info["arguments"]
         self.shapes = {x["name"]: tuple(x["shape"]) for x in arguments}
 
     def constants(self) -> Arrays:
         """Return {name: value} for the variables that no step changes."""
-        values = self.about["constants"].items()
+        values = self.info["constants"].items()
         return {name: np.array(value, np.float32) for name, value in values}
 
     @functools.cached_property
     def advance(self):
         """A function (state, sums, batch) -> (new state, new sums)."""
-        numpy, outputs = self.jax.numpy, self.about["outputs"]
+        numpy, outputs = self.jax.numpy, self.info["outputs"]
         call = self.jax.export.deserialize(bytearray(self.programs[0])).call
 
         def advance(state, sums, batch):
-            given = state | batch
-            made = call(*(given[name] for name in self.shapes))
-            made = dict(zip(outputs, made, strict=True))
-            report, norm = made["report"], made["norm"]
+            inputs = state | batch
+            out = call(*(inputs[name] for name in self.shapes))
+            out = dict(zip(outputs, out, strict=True))
+            report, norm = out["report"], out["norm"]
             finite = numpy.isfinite(report).all() & numpy.isfinite(norm)
-            more = sums["norm"], numpy.where(finite, norm, 0)
+            norms = sums["norm"], numpy.where(finite, norm, 0)
             sums = {
                 "report": sums["report"] + numpy.where(finite, report, 0),
-                "norm": numpy.maximum(*more),
+                "norm": numpy.maximum(*norms),
                 "bad": sums["bad"] + ~finite,
             }
-            return {name: made.get(name, state[name]) for name in state}, sums
+            return {name: out.get(name, state[name]) for name in state}, sums
 
         return self.jax.jit(advance, donate_argnums=(0, 1))
 
-    def nothing(self) -> Arrays:
+    def zero_sums(self) -> Arrays:
         """Return the sums before the first step, which are all zero."""
         return {
-            "report": np.zeros([2, len(self.about["names"])], np.float32),
+            "report": np.zeros([2, len(self.info["names"])], np.float32),
             "norm": np.zeros([], np.float32),
             "bad": np.zeros([], np.int64),
         }
@@ -140,22 +140,22 @@ class StepFile:
     @functools.cached_property
     def evaluation(self):
         """A function (state, batch) -> report of a held-out batch."""
-        names = self.about["evaluation"]
+        names = self.info["evaluation"]
         call = self.jax.export.deserialize(bytearray(self.programs[1])).call
 
         def evaluate(state, batch):
-            given = state | batch
-            (report,) = call(*(given[name] for name in names))
+            inputs = state | batch
+            (report,) = call(*(inputs[name] for name in names))
             return report
 
         return self.jax.jit(evaluate)
 
     def check_sizes(self, tokens: int, predictions: int) -> None:
         """Raise an error unless examples of the given sizes fit the step."""
-        wanted, slots = self.about["tokens"], self.shapes["masked_lm_ids"][1]
+        length, slots = self.info["tokens"], self.shapes["masked_lm_ids"][1]
         require(
-            tokens == wanted and predictions <= slots,
-            f"The records must have {wanted} tokens and at most {slots} "
+            tokens == length and predictions <= slots,
+            f"The records must have {length} tokens and at most {slots} "
             "predictions per example, as the step requires.",
             records=f"{tokens} tokens, {predictions} predictions",
             step_file=self.path,
@@ -165,9 +165,9 @@ class StepFile:
         """Pad a batch to the step's number of predictions."""
         predictions = batch["masked_lm_ids"].shape[1]
         self.check_sizes(batch["input_ids"].shape[1], predictions)
-        room = self.shapes["masked_lm_ids"][1] - predictions
+        extra = self.shapes["masked_lm_ids"][1] - predictions
         return {
-            n: np.pad(x, [(0, 0), (0, room)]) if n.startswith("masked") else x
+            n: np.pad(x, [(0, 0), (0, extra)]) if n.startswith("masked") else x
             for n, x in batch.items()
         }
 
@@ -175,7 +175,7 @@ class StepFile:
         """Convert a report to means, with the total `loss` first."""
         sums, weights = np.asarray(report, np.float64)
         means = np.where(weights > 0, sums / np.maximum(weights, 1e-9), 0)
-        values = dict(zip(self.about["names"], means.tolist(), strict=True))
+        values = dict(zip(self.info["names"], means.tolist(), strict=True))
         losses = (v for name, v in values.items() if name.endswith("_loss"))
         return {"loss": sum(losses), **values}
 
@@ -225,14 +225,14 @@ class Run:
 
     def __init__(self, config: RunStepConfig, step: StepFile, metadata):
         self.config, self.file, self.metadata = config, step, metadata
-        self.settings = step.about["training"]
+        self.settings = step.info["training"]
         self.folder = config.output_dir
-        found: Arrays = {}
+        saved: Arrays = {}
         self.last_good = checkpoint_files.latest(
-            self.folder, lambda prefix: found.update(tensor_bundle.read(prefix))
+            self.folder, lambda prefix: saved.update(tensor_bundle.read(prefix))
         )
-        self._check(found)
-        values = found or step.bundle.read()
+        self._check(saved)
+        values = saved or step.bundle.read()
         # The step's results are bound to a device. The initial arrays are bound
         # too, so that the step is compiled only once.
         self.to_device = functools.partial(
@@ -242,47 +242,47 @@ class Run:
         self.step = int(values[ITERATIONS])
         self.last = self.settings["num_train_steps"]
         self.last = min(self.last, config.stop_step or self.last)
-        kept = self.last_good and checkpoint_files.read_facts(self.last_good)
-        self.read = (kept or {}).get("read", {})
+        facts = self.last_good and checkpoint_files.read_facts(self.last_good)
+        self.read = (facts or {}).get("read", {})
         self.records = metadata.fingerprint(), config.data_dir
         # Records without a stored position belong to a new run or a new phase.
-        new = 0 if self.read else self.step * step.about["examples"]
-        known = (self.read[key] for key in self.records if key in self.read)
-        self.position = next(known, new)
+        new = 0 if self.read else self.step * step.info["examples"]
+        positions = (self.read[key] for key in self.records if key in self.read)
+        self.position = next(positions, new)
         self.history = History(self.folder, self.step)
         self.progress = Progress(self.last, self.step)
         self.check_folder = files.unmoved(self.folder, "output_dir")
         self.bad_steps = 0  # consecutive, up to the last step
         if self.last_good:
-            self.progress.message(self._resumed(kept))
+            self.progress.message(self._resumed(facts))
 
-    def _check(self, found: Arrays) -> None:
-        wanted = {n: s for n, (_, s) in self.file.bundle.shapes().items()}
-        shapes = {name: value.shape for name, value in found.items()}
-        different = sorted({n for n, _ in wanted.items() ^ shapes.items()})
+    def _check(self, saved: Arrays) -> None:
+        expected = {n: s for n, (_, s) in self.file.bundle.shapes().items()}
+        shapes = {name: value.shape for name, value in saved.items()}
+        different = sorted({n for n, _ in expected.items() ^ shapes.items()})
         require(
-            not found or not different,
+            not saved or not different,
             "`output_dir` must contain a run with the model and optimizer of "
             f"the step file. Received: {self.last_good}, which differs in "
             f"{', '.join(different[:3])}",
         )
 
-    def _resumed(self, kept: dict) -> str:
+    def _resumed(self, facts: dict) -> str:
         """Describe the checkpoint to resume from, and any changed settings."""
         lines = [
             f"Resuming at step {self.step} from {self.last_good}, at example "
             f"{self.position} of {self.config.data_dir}"
         ]
         lines += [
-            f"Note: {name} was {kept[name]} and is {value}: {change}"
-            for name, (value, change) in self.file.about["facts"].items()
-            if kept.get(name, value) != value
+            f"Note: {name} was {facts[name]} and is {value}: {change}"
+            for name, (value, change) in self.file.info["facts"].items()
+            if facts.get(name, value) != value
         ]
         return "\n".join(lines)
 
     def batches(self, pool: ThreadPoolExecutor) -> Iterator[Arrays]:
         """Yield the training batches, starting at the current position."""
-        seed, size = self.settings["random_seed"], self.file.about["examples"]
+        seed, size = self.settings["random_seed"], self.file.info["examples"]
         stream = RecordStream(self.config.data_dir, self.metadata, seed)
 
         def submit(records):
@@ -296,14 +296,14 @@ class Run:
 
         `gradient_norm` is the largest norm of the steps, not the mean.
         """
-        sums = self.to_device(self.file.nothing())
+        sums = self.to_device(self.file.zero_sums())
         start = time.monotonic()
         for batch in itertools.islice(batches, steps):
             self.state, sums = self.file.advance(self.state, sums, batch)
         sums = {name: np.asarray(value) for name, value in sums.items()}
         self.seconds, bad = time.monotonic() - start, int(sums["bad"])
         self.step += steps
-        self.position += steps * self.file.about["examples"]
+        self.position += steps * self.file.info["examples"]
         skips = self.settings["on_nonfinite"] == "skip"
         self.bad_steps = self.bad_steps + bad if bad == steps else 0
         fails = self.bad_steps >= MAX_BAD_STEPS if skips else bad > 0
@@ -316,7 +316,7 @@ class Run:
             "`learning_rate` or raise `num_warmup_steps`. The last good "
             f"checkpoint: {self.last_good or 'none yet'}",
         )
-        examples = steps * self.file.about["examples"]
+        examples = steps * self.file.info["examples"]
         return {
             **self.file.summarize(sums["report"]),
             "gradient_norm": float(sums["norm"]),
@@ -326,7 +326,7 @@ class Run:
 
     def evaluated(self) -> dict:
         """Return the state with averages, if any, in place of the weights."""
-        averages = self.file.about["averages"].items()
+        averages = self.file.info["averages"].items()
         return self.state | {name: self.state[mean] for name, mean in averages}
 
     def evaluate(self) -> dict[str, float]:
@@ -344,27 +344,27 @@ class Run:
             part = self.file.evaluation(state, batch)
             report = report + np.asarray(part, np.float64)
         metrics = self.file.summarize(report)
-        said = ", ".join(f"{k} {v:.4f}" for k, v in metrics.items())
-        self.progress.message(f"step {self.step}: {said}")
+        summary = ", ".join(f"{k} {v:.4f}" for k, v in metrics.items())
+        self.progress.message(f"step {self.step}: {summary}")
         self.history.add(self.step, EVAL, metrics)
         return metrics
 
     def _write(self, folder: str, state: dict, keep: int) -> str:
         """Write a checkpoint; return its prefix."""
-        facts = self.file.about["facts"].items()
-        about = {name: value for name, (value, _) in facts}
+        facts = self.file.info["facts"].items()
+        stored_facts = {name: value for name, (value, _) in facts}
         path = checkpoint_files.prefix(folder, self.step)
         values = {name: np.asarray(x) for name, x in state.items()}
         files.make_folder(folder)
         self.file.bundle.write(path, values)
-        checkpoint_files.write_about(path, about | {"read": self.read})
+        checkpoint_files.write_about(path, stored_facts | {"read": self.read})
         checkpoint_files.adopt(folder, self.step, keep)
         return path
 
     def save(self) -> None:
         """Write a checkpoint and, if there are averages, the averaged model."""
         self.read |= dict.fromkeys(self.records, self.position)
-        if self.file.about["averages"]:
+        if self.file.info["averages"]:
             self._write(files.join(self.folder, BEST), self.evaluated(), 1)
         keep = self.settings["keep_checkpoint_max"]
         self.last_good = self._write(self.folder, self.state, keep)
@@ -372,14 +372,14 @@ class Run:
 
     def train(self, stopped: list[int]) -> None:
         """Train to the last step, or until `stopped` contains a signal."""
-        every = {self.save: self.settings["save_checkpoints_steps"]}
+        intervals = {self.save: self.settings["save_checkpoints_steps"]}
         if self.metadata.count(EVAL):
-            every = {self.evaluate: self.settings["eval_steps"]} | every
+            intervals = {self.evaluate: self.settings["eval_steps"]} | intervals
         pace = Pace(self.settings["steps_per_loop"])
         with ThreadPoolExecutor(READERS) as pool:
             batches = self.batches(pool)
             while self.step < self.last and not stopped:
-                stop = next_stop(self.step, self.last, list(every.values()))
+                stop = next_stop(self.step, self.last, list(intervals.values()))
                 steps = min(pace.steps(), stop - self.step)
                 values = self.window(batches, steps)
                 self.check_folder()
@@ -390,7 +390,7 @@ class Run:
                     f"loss {values['loss']:.3f} (mean of {steps}), "
                     f"{values['examples_per_second']:.1f} examples/s",
                 )
-                for act, interval in every.items():
+                for act, interval in intervals.items():
                     if self.step % interval == 0 or self.step == self.last:
                         act()
             if stopped:
@@ -412,58 +412,58 @@ def records_of(config: RunStepConfig, step: StepFile) -> Metadata:
     for records in [metadata, stored] if stored.count(EVAL) else [metadata]:
         sizes = records.max_seq_length, records.max_predictions_per_seq
         step.check_sizes(*sizes)
-    size, most = metadata.vocab_size, step.about["config"]["vocab_size"]
+    size, limit = metadata.vocab_size, step.info["config"]["vocab_size"]
     rule = "`vocab_size` of the records must be at most the model's "
-    require(size <= most, f"{rule}`vocab_size`, {most}.", vocab_size=size)
-    return dataclasses.replace(metadata, vocab_size=size or most)
+    require(size <= limit, f"{rule}`vocab_size`, {limit}.", vocab_size=size)
+    return dataclasses.replace(metadata, vocab_size=size or limit)
 
 
 def describe(step: StepFile) -> str:
     """Return a line that describes the run and its device."""
-    about, (device, *_) = step.about, step.jax.devices()
-    rule = about["optimizer"]
+    info, (device, *_) = step.info, step.jax.devices()
+    rule = info["optimizer"]
     return (
-        f"{about['examples']} examples of {about['tokens']} tokens a step, "
-        f"{about['training']['dtype']}, {rule['optimizer']} at "
+        f"{info['examples']} examples of {info['tokens']} tokens a step, "
+        f"{info['training']['dtype']}, {rule['optimizer']} at "
         f"{rule['learning_rate']}, on {device.device_kind}"
     )
 
 
-def claim(config: RunStepConfig, about: dict, is_new: bool) -> None:
+def claim(config: RunStepConfig, info: dict, is_new: bool) -> None:
     """Write the files of a model directory other than its checkpoints.
 
     Args:
       config: the inputs and outputs.
-      about: the description in the step file.
+      info: the description in the step file.
       is_new: whether the folder has no checkpoint of this run.
     """
     folder = config.output_dir
     if tokenizer := tokenizer_in(config.data_dir):
         tokenizer.check_claim(folder)
-    described = files.join(folder, "albert_config.json")
-    if is_new and not files.exists(described):
+    config_path = files.join(folder, "albert_config.json")
+    if is_new and not files.exists(config_path):
         check_unused("output_dir", folder, RUN_FILES)
-    files.write_json(described, about["config"])
+    files.write_json(config_path, info["config"])
     if tokenizer:
         tokenizer.save(folder)
     paths = f"--data_dir={config.data_dir}\n--output_dir={folder}\n"
-    files.write_text(files.join(folder, FLAG_FILE), paths + about["flags"])
+    files.write_text(files.join(folder, FLAG_FILE), paths + info["flags"])
 
 
 @contextlib.contextmanager
 def signals() -> Iterator[list[int]]:
     """Yield a list that collects SIGTERM and Ctrl-C while the block runs."""
-    seen: list[int] = []
+    received: list[int] = []
     handlers = {}
 
-    def see(number: int, _) -> None:
-        seen.append(number)
+    def receive(number: int, _) -> None:
+        received.append(number)
 
     if interrupts.in_main_thread():
         for number in SIGNALS:
-            handlers[number] = signal.signal(number, see)
+            handlers[number] = signal.signal(number, receive)
     try:
-        yield seen
+        yield received
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
@@ -478,7 +478,7 @@ def run_step(config: RunStepConfig) -> RunResult:
     with files.locked(config.output_dir, "output_dir"), signals() as stopped:
         run = Run(config, step, metadata)
         if run.step < run.last:
-            claim(config, step.about, not run.last_good)
+            claim(config, step.info, not run.last_good)
             run.train(stopped)
         else:
             run.progress.close()

@@ -100,18 +100,18 @@ class Bundle:
         begin, end, _ = _handle(index, at)
         handles = [at for _, (at, _) in self._checked(begin, end)]
         self.blocks = [_handle(index, at)[:2] for at in handles]
-        self.places = dict(
+        self.spans = dict(
             pair for block in self.blocks for pair in self._checked(*block)
         )
-        begin, end = self.places.pop("")
+        begin, end = self.spans.pop("")
         self.shards = _message("Header").FromString(index[begin:end]).num_shards
         entry = _message("Entry").FromString
         self.entries = {
-            k: entry(index[a:b]) for k, (a, b) in self.places.items()
+            k: entry(index[a:b]) for k, (a, b) in self.spans.items()
         }
         self.variables = {
-            name_of(key): found
-            for key, found in self.entries.items()
+            name_of(key): value
+            for key, value in self.entries.items()
             if is_variable(key)
         }
 
@@ -157,7 +157,7 @@ class Bundle:
                 content = values[name_of(key)].tobytes()
                 data[e.shard_id][e.offset : e.offset + e.size] = content
                 # The checksum is an entry's last field.
-                _, end = self.places[key]
+                _, end = self.spans[key]
                 crc = CHECKSUM.pack(masked_crc32c(content))
                 index[end - CHECKSUM.size : end] = crc
         for begin, end in self.blocks:

@@ -159,13 +159,13 @@ def compiled_lines(
       topology: the slice.
     """
     name, needed = topology.generation, compiled.needed
-    said = f"according to the TPU compiler ({compiled.seconds:.0f} s)"
+    source = f"according to the TPU compiler ({compiled.seconds:.0f} s)"
     if not compiled.fits:
         amount = "more than" if needed is None else f"{gib(needed)} of"
-        return [f"does not fit {name}: needs {amount} {gib(memory)}, {said}"]
+        return [f"does not fit {name}: needs {amount} {gib(memory)}, {source}"]
     parts = ", ".join(f"{k} {gib(n)}" for k, n in compiled.parts.items())
     return [
-        f"compiles for {name} and fits, {said}",
+        f"compiles for {name} and fits, {source}",
         f"peak memory of a replica: {gib(needed)} of {gib(memory)}, "
         f"{gib(memory - needed)} left ({parts})",
     ]
@@ -190,12 +190,12 @@ def search(step: Step, tried: dict[int, Compiled], memory: int) -> None:
 
     def compile_size(size: int) -> Compiled:
         compiled = step.compile(size)
-        said = compiled_lines(compiled, memory, step.topology)[0]
-        print(f"micro-batch of {size}: {said}")
+        result = compiled_lines(compiled, memory, step.topology)[0]
+        print(f"micro-batch of {size}: {result}")
         return compiled
 
-    most = largest(compile_size, tried, memory)
-    print(f"largest micro-batch of a replica that fits: {most}")
+    largest_size = largest(compile_size, tried, memory)
+    print(f"largest micro-batch of a replica that fits: {largest_size}")
 
 
 def export(config: TpuCheckConfig, step: Step, run, *configs) -> None:
@@ -216,8 +216,8 @@ def export(config: TpuCheckConfig, step: Step, run, *configs) -> None:
             initial_weights=run.initial_weights,
         )
     lines = flagfile(run, *configs).splitlines(keepends=True)
-    others = tuple(f"--{name}=" for name in OPTIONAL)
-    lines = [line for line in lines if not line.startswith(others)]
+    excluded = tuple(f"--{name}=" for name in OPTIONAL)
+    lines = [line for line in lines if not line.startswith(excluded)]
     write_step(config.step_file, step, "".join(lines))
 
 

@@ -18,7 +18,7 @@ from albert_tf.tpu.compiler import (
     CompileOnlyStrategy,
     Compiler,
     ReplicaContext,
-    needed_and_there,
+    needed_and_available,
     require_versions,
     stablehlo,
 )
@@ -46,7 +46,7 @@ GIB = 1 << 30
 )
 def test_sizes_are_read_from_what_the_compiler_says(message, sizes):
     """Needed and available bytes are parsed from messages of the compiler."""
-    assert needed_and_there(message) == sizes
+    assert needed_and_available(message) == sizes
 
 
 @pytest.mark.parametrize(

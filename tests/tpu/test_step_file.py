@@ -63,7 +63,7 @@ def test_the_file_is_the_step_of_the_trainer(file):
     with step.jax.enable_x64(True):
         program = step.jax.export.deserialize(bytearray(step.programs[0]))
         made = program.call(*(values[name] for name in step.shapes))
-        outputs = dict(zip(step.about["outputs"], made, strict=True))
+        outputs = dict(zip(step.info["outputs"], made, strict=True))
     iterator = trainer.iterator(tiny.train_batches, 0)
     sums = trainer.run_steps(iterator, tf.constant(1))
     after = tiny.values(trainer)

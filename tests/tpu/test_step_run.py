@@ -447,11 +447,11 @@ def test_records_must_suit_the_step(tmp_path, records):
     )
     paths = {"step_file": "x", "output_dir": "x"}
     config = RunStepConfig(data_dir=str(folder), masked_lm_prob=0.3, **paths)
-    step = mock.Mock(about={"config": {"vocab_size": 50}})
+    step = mock.Mock(info={"config": {"vocab_size": 50}})
     assert records_of(config, step).max_predictions_per_seq == 19
     config = dataclasses.replace(config, masked_lm_prob=0.0)
     assert records_of(config, step).max_predictions_per_seq == 9
-    step.about["config"]["vocab_size"] = 49
+    step.info["config"]["vocab_size"] = 49
     with pytest.raises(InputError, match="`vocab_size`, 49.*vocab_size=50$"):
         records_of(config, step)
     static = RunStepConfig(data_dir=str(records), masked_lm_prob=0.3, **paths)
