@@ -54,8 +54,8 @@ class Progress:
         self.bar.set_postfix_str(text, refresh=False)
         self.bar.update(steps)
         now = time.monotonic()
-        late = now - self.last_line >= SECONDS_BETWEEN_LINES
-        if not self.terminal and (late or self.done >= self.total):
+        is_due = now - self.last_line >= SECONDS_BETWEEN_LINES
+        if not self.terminal and (is_due or self.done >= self.total):
             self.last_line = now
             pace = (now - self.start) / max(self.done - self.first, 1)
             left = tqdm.format_interval(pace * (self.total - self.done))

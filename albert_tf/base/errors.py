@@ -41,5 +41,5 @@ def first_line(error: BaseException, text: str | None = None) -> str:
 
 def near(name: str, legal: Iterable[str]) -> str:
     """Return "; did you mean ...?" if a legal name is close, otherwise "."."""
-    found = difflib.get_close_matches(name, list(legal), 1, 0.5)
-    return f"; did you mean `{found[0]}`?" if found else "."
+    matches = difflib.get_close_matches(name, list(legal), 1, 0.5)
+    return f"; did you mean `{matches[0]}`?" if matches else "."

@@ -308,22 +308,22 @@ def write_text(path: str, text: str) -> None:
     write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
-def require_file(there: bool, what: str, path: str) -> None:
+def require_file(is_present: bool, what: str, path: str) -> None:
     """Raise `InputError` unless a file exists.
 
     If the path is a folder, the error lists up to five of its files.
 
     Args:
-      there: whether the file exists.
+      is_present: whether the file exists.
       what: the description of the file in the error message.
       path: the path, which may be the path of a folder by mistake.
     """
     rule = f"{what} must be an existing file. Received: {path}"
-    if not there and is_folder(path):
+    if not is_present and is_folder(path):
         inside = (n for n in sorted(names(path)) if is_file(join(path, n)))
         shown = ", ".join(itertools.islice(inside, 5))
         rule += f", a folder with {shown or 'no files'}"
-    require(there, rule)
+    require(is_present, rule)
 
 
 def read_text(path: str, what: str) -> str:
@@ -372,10 +372,10 @@ def parse_json(text: str, path: str, what: str) -> Any:
     try:
         return json_value(text.removeprefix("\ufeff"))
     except ValueError as error:
-        place = f", line {error.lineno}" if hasattr(error, "lineno") else ""
+        location = f", line {error.lineno}" if hasattr(error, "lineno") else ""
         reason = getattr(error, "msg", str(error))
         raise InputError(
-            f"{what} must be JSON: {reason}. Received: {path}{place}"
+            f"{what} must be JSON: {reason}. Received: {path}{location}"
         ) from None
 
 
@@ -392,11 +392,11 @@ def read_json_object(path: str, what: str) -> dict:
     return values
 
 
-def read_if_there(folder: str, name: str) -> dict:
+def read_optional_json(folder: str, name: str) -> dict:
     """Return the object in a folder's JSON file, or {} if it is missing."""
     path = join(folder, name)
-    there = folder and exists(path)
-    return read_json_object(path, f"`{name}`") if there else {}
+    is_present = folder and exists(path)
+    return read_json_object(path, f"`{name}`") if is_present else {}
 
 
 BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
@@ -434,27 +434,27 @@ def split_paths(paths: str) -> list[str]:
     folder with a comma in its name, is not split.
     """
     folder = posixpath.dirname(re.split(r"[*?[]", paths, maxsplit=1)[0])
-    whole = exists(paths) or ("," in folder and is_folder(folder))
-    entries = [paths] if whole else paths.split(",")
+    is_single = exists(paths) or ("," in folder and is_folder(folder))
+    entries = [paths] if is_single else paths.split(",")
     return [entry.strip() for entry in entries if entry.strip()]
 
 
 def distinct(paths: Iterable[str]) -> list[str]:
     """Return one path per file, in order; warn if a file has several paths."""
     first: dict[Any, str] = {}
-    twice = []
+    duplicates = []
     for path in dict.fromkeys(paths):
         key: Any = posixpath.normpath(path)
         if not is_remote(path) and os.path.exists(path):
             status = os.stat(path)
             key = (status.st_dev, status.st_ino)
         if first.setdefault(key, path) != path:
-            twice.append(f"{path} is {first[key]}")
-    if twice:
-        more = f" (and {len(twice) - 1} more)" if twice[1:] else ""
+            duplicates.append(f"{path} is {first[key]}")
+    if duplicates:
+        rest = f" (and {len(duplicates) - 1} more)" if duplicates[1:] else ""
         print(
             "Warning: a file with several paths is read once: "
-            f"{twice[0]}{more}",
+            f"{duplicates[0]}{rest}",
             flush=True,
         )
     return list(first.values())
@@ -484,17 +484,17 @@ def glob(
     entries = split_paths(patterns)
     require(entries, f"{what} must not be empty. Received: {patterns!r}")
     for pattern in entries:
-        lone = pattern == STANDARD_INPUT or exists(pattern)
-        here = [pattern] if lone else matches(pattern)
+        is_literal = pattern == STANDARD_INPUT or exists(pattern)
+        matched = [pattern] if is_literal else matches(pattern)
         rule = f"{what} must match at least one file. Received: {pattern}"
-        require(here, rule)
-        here = [path for path in here if not left_out(pattern, path)]
-        for path in here:
+        require(matched, rule)
+        matched = [path for path in matched if not left_out(pattern, path)]
+        for path in matched:
             hint = f"{path} (did you mean {join(path, '*')}?)"
             rule = f"{what} must name files. Received a directory: {hint}"
             require(legal_folder(path) or not is_folder(path), rule)
             broken = os.path.islink(path) and not exists(path)
             rule = f"{what} must not match a link to a missing file; remove "
             require(not broken, f"{rule}it or restore the file.", link=path)
-        paths += here
+        paths += matched
     return distinct(sorted(paths))

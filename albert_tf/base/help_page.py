@@ -11,7 +11,7 @@ WIDTH = 79
 VALUES = {int: "INTEGER", float: "NUMBER", str: "TEXT", tuple: "A,B,..."}
 NUMBER_OR_WORD = (float, str)
 
-MORE = (
+FOOTER = (
     "--flagfile=FILE reads flags from a file, one per line, without quotes; "
     "a line that begins with # is a comment. --helpfull also "
     "prints the flags of absl and TensorFlow."
@@ -52,29 +52,29 @@ def _entry(program, field: dataclasses.Field) -> str:
     metadata, value = field.metadata, value_of(field)
     name = f"--{field.name}{value}" if value else f"--[no]{field.name}"
     default = program.default_words(field)
-    also = [a for a, name in program.aliases.items() if name == field.name]
+    aliases = [a for a, name in program.aliases.items() if name == field.name]
     parts = (
         metadata["help"],
         f"One of: {', '.join(map(word, metadata['choices'] or ()))}.",
         f"Default: {default}.",
-        f"Also --{', --'.join(also)}.",
+        f"Also --{', --'.join(aliases)}.",
         "Required.",
     )
     choices = metadata["choices"] and types_of(field) != NUMBER_OR_WORD
-    there = True, choices, default, also, program.required(field)
-    said = " ".join(x for x, t in zip(parts, there, strict=True) if t)
-    return f"  {name}\n{_filled(said, ' ' * 6)}"
+    included = True, choices, default, aliases, program.required(field)
+    text = " ".join(x for x, t in zip(parts, included, strict=True) if t)
+    return f"  {name}\n{_filled(text, ' ' * 6)}"
 
 
-def page(program, about: str) -> str:
+def page(program, description: str) -> str:
     """Return the text of `--help`.
 
     Args:
       program: a `Program`.
-      about: the description of the program.
+      description: the description of the program.
     """
-    parts = [about]
+    parts = [description]
     for title, fields in program.groups().items():
         entries = (_entry(program, field) for field in fields)
         parts.append("\n".join((f"{title}:", *entries)))
-    return "\n\n".join(filter(None, (*parts, _filled(MORE, ""))))
+    return "\n\n".join(filter(None, (*parts, _filled(FOOTER, ""))))

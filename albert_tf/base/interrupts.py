@@ -54,15 +54,15 @@ def cleaning_up() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def seen_at_once(see: Callable[[int], None]) -> Iterator[None]:
+def seen_at_once(callback: Callable[[int], None]) -> Iterator[None]:
     """While the block runs, call a function as soon as a signal arrives.
 
     The block must run in the main thread. If blocks are nested, the functions
     of the outer blocks are also called.
 
     Args:
-      see: a function that is called, in another thread, with the number of each
-        signal for which Python has a handler.
+      callback: a function that is called, in another thread, with the number
+        of each signal for which Python has a handler.
     """
     reader, writer = socket.socketpair()
     writer.setblocking(False)
@@ -70,7 +70,7 @@ def seen_at_once(see: Callable[[int], None]) -> Iterator[None]:
 
     def watch() -> None:
         while number := reader.recv(1):
-            see(number[0])
+            callback(number[0])
             if outer >= 0:
                 with contextlib.suppress(OSError):
                     os.write(outer, number)

@@ -66,9 +66,9 @@ def offer(names: Iterable[str], find: Callable[[str], Any]) -> None:
     """
 
     def register(keras: types.ModuleType) -> None:
-        known = keras.saving.get_custom_objects()
+        registry = keras.saving.get_custom_objects()
         for name in names:
-            known.setdefault(f"{PACKAGE}>{name}", Deferred(name, find))
+            registry.setdefault(f"{PACKAGE}>{name}", Deferred(name, find))
 
     if keras := sys.modules.get("keras"):  # None if Keras is blocked
         register(keras)

@@ -61,10 +61,10 @@ def _main_left_out() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _end_when_told(told: connection.Connection) -> None:
+def _exit_on_message(receiver: connection.Connection) -> None:
     """Exit this process when a message arrives or the parent process exits."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ends = [told, multiprocessing.parent_process().sentinel]
+    ends = [receiver, multiprocessing.parent_process().sentinel]
 
     def watch():
         connection.wait(ends)
@@ -76,19 +76,19 @@ def _end_when_told(told: connection.Connection) -> None:
 def in_order(
     submit: Callable[[Any], concurrent.futures.Future],
     items: Iterable[Any],
-    most: int,
+    limit: int,
 ) -> Iterator[Any]:
     """Yield the results of submitted items in order.
 
     Args:
       submit: a function that starts the work on an item.
       items: the items, which are read only as needed.
-      most: maximum number of items that are submitted but not yet yielded.
+      limit: maximum number of items that are submitted but not yet yielded.
     """
     waiting = collections.deque()
     for item in items:
         waiting.append(submit(item))
-        if len(waiting) == most:
+        if len(waiting) == limit:
             yield waiting.popleft().result()
     while waiting:
         yield waiting.popleft().result()
@@ -106,9 +106,9 @@ class Workers:
         self.number = number
         if number > 1:
             context = _context(module)
-            told, self._tell = context.Pipe(duplex=False)
+            receiver, self._sender = context.Pipe(duplex=False)
             self._pool = concurrent.futures.ProcessPoolExecutor(
-                number, context, _end_when_told, (told,)
+                number, context, _exit_on_message, (receiver,)
             )
 
     def __enter__(self) -> "Workers":
@@ -117,7 +117,7 @@ class Workers:
     def __exit__(self, kind: type[BaseException] | None, *_) -> None:
         if self.number > 1:
             if kind is KeyboardInterrupt:
-                self._tell.send(None)  # unread, so every worker sees it
+                self._sender.send(None)  # unread, so every worker sees it
             self._pool.shutdown(cancel_futures=True)
 
     def map(

@@ -66,8 +66,8 @@ def _ended_by_interrupt() -> Iterator[None]:
     def end(*_: object) -> None:
         interrupts.end()
 
-    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if not (usual and interrupts.in_main_thread() and is_command()):
+    is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not (is_default and interrupts.in_main_thread() and is_command()):
         yield
         return
     signal.signal(signal.SIGINT, end)
@@ -106,11 +106,11 @@ def _end_at_second_interrupt() -> Callable[[int], None]:
     """
     numbers = itertools.count(1)
 
-    def see(number: int) -> None:
+    def handle(number: int) -> None:
         if number == signal.SIGINT and next(numbers) == 2:
             interrupts.end()
 
-    return see
+    return handle
 
 
 BYTE_ORDER_MARK = "\ufeff"  # at the beginning of some files from Windows
@@ -312,8 +312,8 @@ class Program:
     def default_words(self, field: dataclasses.Field) -> str:
         """Return a setting's default in words, or "" if there is no default."""
         value = self.default(field)
-        own = "" if field.name in self.defaults else field.metadata["means"]
-        means = self.means.get(field.name, own)
+        meaning = "" if field.name in self.defaults else field.metadata["means"]
+        means = self.means.get(field.name, meaning)
         shown = "" if value is None else help_page.word(value)
         return ", ".join(filter(None, (shown, means)))
 
@@ -366,8 +366,8 @@ class Program:
         """Define the flags; return the text of `--help`."""
         self.define_flags()
         script = sys.modules["__main__"].__doc__
-        about, _, _ = (script or self.function.__doc__ or "").partition("Args:")
-        return help_page.page(self, inspect.cleandoc(about))
+        text, _, _ = (script or self.function.__doc__ or "").partition("Args:")
+        return help_page.page(self, inspect.cleandoc(text))
 
     def cli(self) -> None:
         """Run the program from the command line."""
@@ -394,13 +394,13 @@ class Program:
             require(name not in passed, rule, **{keyword: value})
             absent = value is None and self.default(fields[name]) is None
             passed[name] = None if absent else converted(fields[name], value)
-        unsaid = {name: self.default(field) for name, field in fields.items()}
-        return self._configs(unsaid | passed)
+        defaults = {name: self.default(field) for name, field in fields.items()}
+        return self._configs(defaults | passed)
 
     def signature(self) -> inspect.Signature:
         """Return the function's signature, with a keyword for each setting."""
         keyword = inspect.Parameter.KEYWORD_ONLY
-        of_function = inspect.signature(self.function)
+        original = inspect.signature(self.function)
         parameters = [
             inspect.Parameter(
                 name,
@@ -412,17 +412,17 @@ class Program:
             )
             for name, field in self.fields().items()
         ]
-        more = [
+        extra = [
             p
-            for p in of_function.parameters.values()
+            for p in original.parameters.values()
             if p.kind == keyword
             and not (self.tells and p.name == "set_by_user")
         ]
-        return of_function.replace(parameters=parameters + more)
+        return original.replace(parameters=parameters + extra)
 
 
 def command(
-    *classes: type, **about: Any
+    *classes: type, **attributes: Any
 ) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
     """Decorate a function of settings to turn it into a program.
 
@@ -431,20 +431,20 @@ def command(
 
     Args:
       *classes: dataclasses of `setting` fields.
-      **about: other attributes of `Program`.
+      **attributes: other attributes of `Program`.
     """
 
     def decorate(function: Callable[..., Result]) -> Callable[..., Result]:
-        record = Program(function, classes, **about)
+        record = Program(function, classes, **attributes)
         signature = record.signature()
         settings = record.fields().keys()
 
         @functools.wraps(function)
         def call(**values):
             names = signature.parameters.keys() - settings
-            more = {k: values.pop(k) for k in names & values.keys()}
-            more |= record.set_by_user(values)
-            return function(*record.configs(**values), **more)
+            extra = {k: values.pop(k) for k in names & values.keys()}
+            extra |= record.set_by_user(values)
+            return function(*record.configs(**values), **extra)
 
         call.program, call.__signature__ = record, signature
         return call

@@ -128,16 +128,16 @@ RENAMED = {
 }
 
 
-def absent_from(known: Container[str]) -> dict[str, Removed]:
+def absent_from(flags: Container[str]) -> dict[str, Removed]:
     """Return {flag: entry} for the absent flags that a program recognizes.
 
     Only programs that replace scripts of google-research/albert recognize the
     flags of those scripts.
 
     Args:
-      known: names of the program's own flags.
+      flags: names of the program's own flags.
     """
-    replaces = "do_train" in known or "dupe_factor" in known
+    replaces = "do_train" in flags or "dupe_factor" in flags
     return ABSENT if replaces else REMOVED
 
 
@@ -145,8 +145,8 @@ def gone(name: str, value: object) -> InputError:
     """Return the error for a flag in `ABSENT`, with advice."""
     released = "is a flag of google-research/albert"
     why = "was removed" if name in REMOVED else released
-    said = f"`{name}` {why}: {ABSENT[name].advice}."
-    return InputError(f"{said} Received: {name}={value}")
+    message = f"`{name}` {why}: {ABSENT[name].advice}."
+    return InputError(f"{message} Received: {name}={value}")
 
 
 def _parts(argument: str) -> tuple[str, str]:
@@ -164,7 +164,7 @@ def _parts(argument: str) -> tuple[str, str]:
 
 
 def without_removed(
-    arguments: Iterable[str], known: Container[str]
+    arguments: Iterable[str], flags: Container[str]
 ) -> list[str]:
     """Drop removed flags that change nothing; reject other removed flags.
 
@@ -173,17 +173,17 @@ def without_removed(
 
     Args:
       arguments: command-line arguments, including the lines of flagfiles.
-      known: names of the program's own flags, which are never dropped.
+      flags: names of the program's own flags, which are never dropped.
     """
-    kept, faults, table = [], [], absent_from(known)
+    remaining, faults, table = [], [], absent_from(flags)
     rest = collections.deque(arguments)
     while rest:
         argument = rest.popleft()
         argument = RENAMED.get(argument, argument)
         name, value = _parts(argument)
-        absent = argument.startswith("-") and name not in known
+        absent = argument.startswith("-") and name not in flags
         if not absent or name not in table:
-            kept.append(argument)
+            remaining.append(argument)
             continue
         separate = not value and "=" not in argument
         if separate and rest and not rest[0].startswith("-"):
@@ -192,4 +192,4 @@ def without_removed(
             faults.append(str(gone(name, value)))
     if faults:
         raise InputError("\n".join(faults))
-    return kept
+    return remaining

@@ -45,16 +45,16 @@ class Contents(NamedTuple):
 
 def paths_in(folder: str) -> list[str]:
     """Return the relative paths of files, links and empty subfolders."""
-    found = []
-    for place, folders, names in files.walk(folder):
-        place = files.join(place.rstrip("/"), "")
-        inner = place.removeprefix(files.join(folder, ""))
+    paths = []
+    for root, folders, names in files.walk(folder):
+        root = files.join(root.rstrip("/"), "")
+        inner = root.removeprefix(files.join(folder, ""))
         # `walk` lists a link to a folder as a folder but does not follow it.
-        links = [x for x in folders if os.path.islink(place + x)]
-        found += [inner + name for name in (*names, *links)]
+        links = [x for x in folders if os.path.islink(root + x)]
+        paths += [inner + name for name in (*names, *links)]
         if inner and not (folders or names):
-            found.append(inner)
-    return sorted(found)
+            paths.append(inner)
+    return sorted(paths)
 
 
 def check_replaceable(
@@ -78,8 +78,8 @@ def check_replaceable(
     # Other folders can be large, so only their top level is listed.
     paths = paths_in(folder) if complete else files.names(folder)
     foreign = min((x.foreign(paths) for x in complete), key=len, default=paths)
-    more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
-    received = f"{folder} with {', '.join(foreign[:3])}{more}"
+    rest = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
+    received = f"{folder} with {', '.join(foreign[:3])}{rest}"
     require(not foreign, rule, **{name: received})
 
 
@@ -92,10 +92,10 @@ def check_unused(name: str, folder: str, patterns: Iterable[str]) -> None:
       patterns: patterns of the names of the program's files.
     """
     names = files.names(folder) if files.is_folder(folder) else ()
-    found = [n for n in names if any(matches(n, p) for p in patterns)]
+    used = [n for n in names if any(matches(n, p) for p in patterns)]
     rule = f"`{name}` must not contain files that this program would "
     rule += "overwrite; choose another folder."
-    require(not found, rule, **{name: f"{folder} with {', '.join(found[:3])}"})
+    require(not used, rule, **{name: f"{folder} with {', '.join(used[:3])}"})
 
 
 def _upload(folder: str, path: str) -> None:
@@ -103,27 +103,27 @@ def _upload(folder: str, path: str) -> None:
 
     All new files are copied under temporary names before old files are removed.
     """
-    whole: dict[str, str] = {}  # {temporary name: name}
+    uploads: dict[str, str] = {}  # {temporary name: name}
     try:
-        for place, _, file_names in os.walk(folder):
-            there = path + place.removeprefix(folder)
-            files.make_folder(there)
+        for root, _, file_names in os.walk(folder):
+            target = path + root.removeprefix(folder)
+            files.make_folder(target)
             for name in file_names:
-                temporary = files.unfinished(files.join(there, name))
-                whole[temporary] = files.join(there, name)
-                files.copy(files.join(place, name), temporary)
+                temporary = files.unfinished(files.join(target, name))
+                uploads[temporary] = files.join(target, name)
+                files.copy(files.join(root, name), temporary)
     except BaseException:
-        for temporary in filter(files.exists, whole):
+        for temporary in filter(files.exists, uploads):
             files.remove(temporary)
         raise
-    for place, _, file_names in list(files.walk(path)):
-        old = {files.join(place, name) for name in file_names}
-        for name in old - {*whole, *whole.values()}:
+    for root, _, file_names in list(files.walk(path)):
+        old = {files.join(root, name) for name in file_names}
+        for name in old - {*uploads, *uploads.values()}:
             files.remove(name)
     for name in {*files.names(path)} - {*os.listdir(folder)}:
         if files.is_folder(files.join(path, name)):
             files.remove_folder(files.join(path, name))
-    for temporary, name in whole.items():
+    for temporary, name in uploads.items():
         files.rename(temporary, name)
 
 

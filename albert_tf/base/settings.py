@@ -273,17 +273,17 @@ def check_setting(name: str, value: Any, metadata: Any) -> None:
     # choices.
     ranged = low is not None or high is not None
     number = ranged and isinstance(value, int | float)
-    must, got = f"`{name}` must be", {name: value}
+    rule, values = f"`{name}` must be", {name: value}
     if choices and not number:
         kinds = f"one of {', '.join(map(str, choices))}"
         kinds = f"a number or {kinds}" if ranged else kinds
-        require(value in choices, f"{must} {kinds}.", **got)
+        require(value in choices, f"{rule} {kinds}.", **values)
         return
     infinite = number and abs(value) == math.inf
     # NaN fails both comparisons, so either limit rejects it.
-    require(not infinite, f"{must} finite.", **got)
-    require(low is None or value >= low, f"{must} at least {low}.", **got)
-    require(high is None or value <= high, f"{must} at most {high}.", **got)
+    require(not infinite, f"{rule} finite.", **values)
+    require(low is None or value >= low, f"{rule} at least {low}.", **values)
+    require(high is None or value <= high, f"{rule} at most {high}.", **values)
 
 
 def validate(config: Any) -> None:

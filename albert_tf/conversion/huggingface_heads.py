@@ -174,7 +174,7 @@ def read_task(
     """
     architecture, task = values["architectures"][0], None
     if architecture not in PRETRAINED:
-        tokenizer_config = files.read_if_there(folder, TOKENIZER_CONFIG)
+        tokenizer_config = files.read_optional_json(folder, TOKENIZER_CONFIG)
         limit = length_of(
             tokenizer_config, "model_max_length", TOKENIZER_CONFIG
         )
@@ -231,7 +231,9 @@ class Modules:
 
     def task(self, positions: int) -> Task:
         """Return the task that computes the same vectors as these modules."""
-        tokenizer_config = files.read_if_there(self.folder, TOKENIZER_CONFIG)
+        tokenizer_config = files.read_optional_json(
+            self.folder, TOKENIZER_CONFIG
+        )
         limit = length_of(
             tokenizer_config, "model_max_length", TOKENIZER_CONFIG
         )
@@ -337,7 +339,7 @@ def read_modules(folder: str) -> Modules | None:
         "Normalize" in module_paths,
         length_of(settings, "max_seq_length", encoder),
         bool(files.flag_in(settings, "do_lower_case", encoder)),
-        _prompt(files.read_if_there(folder, SETTINGS)),
+        _prompt(files.read_optional_json(folder, SETTINGS)),
     )
 
 

@@ -128,9 +128,9 @@ class HubFiles:
     @classmethod
     def of(cls, folder: str) -> "HubFiles":
         """Return the tokenizer files of a folder."""
-        settings = files.read_if_there(folder, SPECIAL_TOKENS)
-        settings |= files.read_if_there(folder, TOKENIZER_CONFIG)
-        content = files.read_if_there(folder, TOKENIZER_JSON)
+        settings = files.read_optional_json(folder, SPECIAL_TOKENS)
+        settings |= files.read_optional_json(folder, TOKENIZER_CONFIG)
+        content = files.read_optional_json(folder, TOKENIZER_JSON)
         if "model" not in content and "type" in content:
             content = {}  # this package's own file in a model directory
         return cls(folder, content, settings)
@@ -170,7 +170,7 @@ class HubFiles:
           size: the number of pieces in the vocabulary.
         """
         pieces: dict[int, Added] = {}
-        listed = files.read_if_there(self.folder, ADDED_TOKENS)
+        listed = files.read_optional_json(self.folder, ADDED_TOKENS)
         special_names = {self.name(role) for role in ROLES}
         for piece, id in listed.items():
             pieces[id] = Added(id, piece, piece in special_names)

@@ -47,7 +47,9 @@ def load_tokenizer(path: str | os.PathLike) -> Tokenizer:
     """
     path = str(path)
     has_json = files.exists(files.join(path, TOKENIZER_JSON))
-    if has_json and "model" not in files.read_if_there(path, TOKENIZER_JSON):
+    if has_json and "model" not in files.read_optional_json(
+        path, TOKENIZER_JSON
+    ):
         return tokenizers.load_tokenizer(path)
     tokenizer, warnings = _read(path)
     if not tokenizer:

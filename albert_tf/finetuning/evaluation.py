@@ -216,7 +216,7 @@ def check_results(folder: str) -> None:
     An evaluation writes the task to `metrics.json`.
     """
     with contextlib.suppress(InputError):
-        if "task" in files.read_if_there(folder, METRICS_FILE):
+        if "task" in files.read_optional_json(folder, METRICS_FILE):
             return
     if not is_finetuned(folder):
         check_unused("output_dir", folder, RESULT_FILES)

@@ -271,7 +271,7 @@ class Tokenizer(Vocabulary):
     @staticmethod
     def stored_in(folder: str) -> "Tokenizer | None":
         """Return this project's tokenizer in a folder, or None if absent."""
-        values = files.read_if_there(folder, TOKENIZER_FILE)
+        values = files.read_optional_json(folder, TOKENIZER_FILE)
         return load_tokenizer(folder) if values.get("type") else None
 
     def save(self, model_dir: str) -> None:

@@ -93,7 +93,7 @@ def sources_of(flags: dict[str, str]) -> dict[str, str]:
         if flags.get(flag) not in (None, "", "None")
     }
     last = folders(flags.get("data_dir", ""))[-1]
-    metadata = files.read_if_there(last, "metadata.json")
+    metadata = files.read_optional_json(last, "metadata.json")
     statistics = metadata.get("statistics", {})
     counts = [f"{statistics[k]:,} {k}" for k in COUNTED if k in statistics]
     return sources | ({"Text": ", ".join(counts)} if counts else {})
@@ -101,7 +101,7 @@ def sources_of(flags: dict[str, str]) -> dict[str, str]:
 
 def metrics_of(folder: str) -> dict[str, dict[str, float]]:
     """Return {split: metrics} of the last evaluation."""
-    measured = files.read_if_there(folder, "metrics.json")
+    measured = files.read_optional_json(folder, "metrics.json")
     splits = {k: v for k, v in measured.items() if isinstance(v, dict)}
     if splits or not files.exists(files.join(folder, HISTORY_FILE)):
         return splits
@@ -200,9 +200,9 @@ def card(folder: str, source: str, form: str) -> str:
     """
     name = os.path.basename(source.rstrip("/")) or "albert"
     source = source or folder
-    config = files.read_if_there(source, CONFIG_FILE)
-    config = config or files.read_if_there(folder, "config.json")
-    task = files.read_if_there(source, "task.json")
+    config = files.read_optional_json(source, CONFIG_FILE)
+    config = config or files.read_optional_json(folder, "config.json")
+    task = files.read_optional_json(source, "task.json")
     spoken = files.exists(files.join(source, SYMBOLS_FILE))
     kind = task.get("kind", PHONEMES if spoken else "")
     path, flags = files.join(source, FLAG_FILE), ""

@@ -176,7 +176,7 @@ def _run_files(folder):
 
 def _read_run_files(folder, name):
     model_card.read_flags(str(folder))
-    files.read_if_there(str(folder), "metadata.json")
+    files.read_optional_json(str(folder), "metadata.json")
     found = History.read(str(folder))
     found.last("eval")
     found.column("train", "loss")
