@@ -65,9 +65,9 @@ def reason(error: Exception) -> str:
     return re.sub(r"\{\{.*?\}\} ?| ?\[Op:\w+\]", "", first_line(error))
 
 
-def write_about(prefix: str, about: dict) -> None:
+def write_about(prefix: str, facts: dict) -> None:
     """Write facts about the run next to a finished checkpoint."""
-    files.write_json(f"{prefix}.json", {"about": about})
+    files.write_json(f"{prefix}.json", {"about": facts})
 
 
 def read_facts(prefix: str) -> dict:
@@ -76,9 +76,9 @@ def read_facts(prefix: str) -> dict:
     if not files.exists(path):
         return {}
     what = "The facts of a checkpoint"
-    about = files.read_json_object(path, what).get("about")
-    require(isinstance(about, dict), f"{what} must be an object.", path=path)
-    return about
+    facts = files.read_json_object(path, what).get("about")
+    require(isinstance(facts, dict), f"{what} must be an object.", path=path)
+    return facts
 
 
 class Damaged(InputError):
@@ -106,8 +106,8 @@ def damage_named(prefix: str) -> Iterator[None]:
     try:
         yield
     except _damage() as error:
-        legal = "Permission denied" not in str(error)
-        require(legal, "A checkpoint must be readable.", checkpoint=prefix)
+        readable = "Permission denied" not in str(error)
+        require(readable, "A checkpoint must be readable.", checkpoint=prefix)
         raise Damaged(
             f"The checkpoint is damaged: {reason(error)}. Received: {prefix}"
         ) from error
@@ -165,10 +165,10 @@ def listed(directory: str) -> list[str]:
             return []
         steps = {n for n, kind, _ in _parts(directory) if kind == ".json"}
         return [prefix(directory, step) for step in sorted(steps, reverse=True)]
-    newest, *others = (
+    newest, *older = (
         files.join(directory, path.rpartition("/")[2]) for path in paths
     )
-    earlier = {p for p in others if number(p) < number(newest)}
+    earlier = {p for p in older if number(p) < number(newest)}
     return [newest, *sorted(earlier, key=number, reverse=True)]
 
 
@@ -188,12 +188,12 @@ def latest(
     """
     faults: list[str] = []
     for path in listed(directory):
-        wrong = fault(path, read)
-        if not wrong:
+        problem = fault(path, read)
+        if not problem:
             for line in faults:
                 print(f"Warning: {line}; using {path} instead", flush=True)
             return path
-        faults.append(f"the checkpoint {path} is damaged: {wrong}")
+        faults.append(f"the checkpoint {path} is damaged: {problem}")
     rule = "At least one checkpoint must be intact; to start over, remove all "
     rule += f"checkpoints and the file `{STATE_FILE}`."
     require(not faults, f"{rule} Received: {'; '.join(faults)}")
@@ -215,11 +215,11 @@ def adopt(directory: str, step: int, keep: int) -> None:
     Checkpoints of later steps are removed too, because a resumed run repeats
     those steps.
     """
-    known = {number(path) for path in listed(directory)} | {step}
-    kept = sorted(n for n in known if 0 <= n <= step)[-keep:]
+    steps = {number(path) for path in listed(directory)} | {step}
+    remaining = sorted(n for n in steps if 0 <= n <= step)[-keep:]
     lines = [f'model_checkpoint_path: "{NAME}{step}"\n'] + [
-        f'all_model_checkpoint_paths: "{NAME}{n}"\n' for n in kept
+        f'all_model_checkpoint_paths: "{NAME}{n}"\n' for n in remaining
     ]
     files.write_text(files.join(directory, STATE_FILE), "".join(lines))
-    for n in {n for n, *_ in _parts(directory)} - set(kept):
+    for n in {n for n, *_ in _parts(directory)} - set(remaining):
         remove(directory, n)

@@ -132,7 +132,7 @@ def reader(prefix: str) -> Callable[[str], np.ndarray]:
 
 
 def explain_differences(
-    wanted: dict[str, list[int]],
+    expected: dict[str, list[int]],
     stored: dict[str, list[int]],
     ignore: tuple[str, ...] = (),
 ) -> str:
@@ -141,19 +141,19 @@ def explain_differences(
     The result is "" if there are none.
 
     Args:
-      wanted: {name: shape} of the model.
+      expected: {name: shape} of the model.
       stored: {name: shape} of the checkpoint.
       ignore: prefixes of other names that the checkpoint may contain.
     """
-    lines = [f"missing {name}" for name in wanted if name not in stored]
+    lines = [f"missing {name}" for name in expected if name not in stored]
     lines += [
         f"unexpected {name} {list(shape)}"
         for name, shape in stored.items()
-        if name not in wanted and not name.startswith(ignore)
+        if name not in expected and not name.startswith(ignore)
     ]
     lines += [
         f"mis-shaped {name}: {list(stored[name])} instead of {list(shape)}"
-        for name, shape in wanted.items()
+        for name, shape in expected.items()
         if name in stored and list(stored[name]) != list(shape)
     ]
     return "\n  ".join(lines)
@@ -175,8 +175,8 @@ def restore(
       InputError: if a variable is missing, is unexpected or has a different
         shape, or if the checkpoint is damaged.
     """
-    wanted = {name: v.shape.as_list() for name, v in variables.items()}
-    differences = explain_differences(wanted, read_table(prefix), ignore)
+    expected = {name: v.shape.as_list() for name, v in variables.items()}
+    differences = explain_differences(expected, read_table(prefix), ignore)
     rule = "The checkpoint must fit the model."
     require(not differences, f"{rule} Received: {prefix}\n  {differences}")
     with damage_named(prefix):
@@ -189,7 +189,7 @@ def save(
     variables: dict[str, tf.Variable],
     step: int = 0,
     keep: int = 1,
-    about: dict | None = None,
+    facts: dict | None = None,
 ) -> str:
     """Write a checkpoint `ckpt-STEP`; return its prefix.
 
@@ -199,7 +199,7 @@ def save(
       variables: the variables to write.
       step: the number of updates so far.
       keep: the number of newest checkpoints to keep, including the new one.
-      about: facts about the run.
+      facts: facts about the run.
 
     Raises:
       InputError: if the checkpoint cannot be written; earlier checkpoints stay
@@ -209,7 +209,7 @@ def save(
     try:
         files.make_folder(directory)
         _write(prefix, variables)
-        checkpoint_files.write_about(prefix, about or {})
+        checkpoint_files.write_about(prefix, facts or {})
         checkpoint_files.adopt(directory, step, keep)
     except (tf.errors.OpError, OSError) as error:
         with contextlib.suppress(tf.errors.OpError, OSError):
@@ -241,20 +241,24 @@ def restore_run(
     """
     stored = read_table(prefix)
 
-    def names(of: Iterable[str], start: str) -> list[str]:
-        return [name for name in of if name.startswith(start)]
+    def names(all_names: Iterable[str], start: str) -> list[str]:
+        return [name for name in all_names if name.startswith(start)]
 
     # A converted checkpoint may have the step without slots.
     step = {f"{OPTIMIZER}iterations"}
-    found, due = ({*names(x, OPTIMIZER)} for x in (stored, variables))
-    slots = not due or (found - step if due - step else found)
-    require(slots, f"{without_slots} Received: {prefix}")
+    stored_slots, required_slots = (
+        {*names(x, OPTIMIZER)} for x in (stored, variables)
+    )
+    has_slots = not required_slots or (
+        stored_slots - step if required_slots - step else stored_slots
+    )
+    require(has_slots, f"{without_slots} Received: {prefix}")
     averages, averaged = names(variables, AVERAGE), names(stored, AVERAGE)
     rule = "`ema_decay` must be set to read a run that averages its weights."
     require(averages or not averaged, f"{rule} Received: {prefix}")
     new = [] if averaged else averages
-    known = {n: v for n, v in variables.items() if n not in new}
-    restore(prefix, known, ignore=())
+    stored_variables = {n: v for n, v in variables.items() if n not in new}
+    restore(prefix, stored_variables, ignore=())
     for name in new:
         weight = variables[name.removeprefix(AVERAGE)]
         variables[name].assign(tf.identity(weight))
@@ -370,6 +374,6 @@ def restore_weights(
         for name, variable in named_variables(model).items()
         if name.startswith(only)
     }
-    others = [name for name in read_table(prefix) if not name.startswith(only)]
-    restore(prefix, variables, ignore=(OPTIMIZER, *others))
+    ignored = [name for name in read_table(prefix) if not name.startswith(only)]
+    restore(prefix, variables, ignore=(OPTIMIZER, *ignored))
     return prefix

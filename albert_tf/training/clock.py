@@ -48,10 +48,10 @@ class Pace:
             return self.fixed
         if not self.compiled:
             return 1
-        most = max(LEAST_SECONDS, NOTICE_SECONDS - save_seconds)
-        most = min(most, SECONDS_PER_LOOP)
+        max_seconds = max(LEAST_SECONDS, NOTICE_SECONDS - save_seconds)
+        max_seconds = min(max_seconds, SECONDS_PER_LOOP)
         seconds = self.seconds or SECONDS_PER_LOOP / 2
-        return max(1, min(int(most / seconds), 1000))
+        return max(1, min(int(max_seconds / seconds), 1000))
 
     def measure(self, steps: int, seconds: float) -> None:
         """Record the duration of steps, but ignore the call that compiles."""
@@ -92,29 +92,29 @@ class Clock:
     Attributes:
       end: the schedule position at which all schedules end.
       step: the step at which the schedule position was last set.
-      place: the schedule position at `step`.
+      position: the schedule position at `step`.
       pace: the amount by which each step after `step` advances the position.
       slack: see `SLACK`; 0 without a time budget.
     """
 
     end: int
     step: int = 0
-    place: float = 0.0
+    position: float = 0.0
     pace: float = 1.0
     slack = 0.0
 
     def at(self, step: int) -> float:
         """Return the schedule position after `step` steps."""
-        return self.place + (step - self.step) * self.pace
+        return self.position + (step - self.step) * self.pace
 
-    def steps_to(self, place: float, step: int) -> int:
+    def steps_to(self, position: float, step: int) -> int:
         """Return the number of steps from `step` to a schedule position.
 
         The result is 0 if the position is already reached.
         """
-        if self.at(step) >= place:
+        if self.at(step) >= position:
             return 0
-        return max(math.ceil((place - self.at(step)) / self.pace - 1e-6), 1)
+        return max(math.ceil((position - self.at(step)) / self.pace - 1e-6), 1)
 
     def last_step(self, step: int) -> int:
         """Return the last step of the schedule, which may be before `step`."""
@@ -139,7 +139,7 @@ class Clock:
     def turn(
         self,
         step: int,
-        took: Mapping[str, float],
+        durations: Mapping[str, float],
         over: bool,
         phases: int = 0,
         to_compile: int = 0,
@@ -148,7 +148,7 @@ class Clock:
 
         Args:
           step: number of updates so far.
-          took: duration of the last "evaluation" and "checkpoint" in seconds.
+          durations: the last "evaluation" and "checkpoint" in seconds.
           over: whether the run may end now if no time is left for a step.
           phases: number of future phases, each of which has at least one step.
           to_compile: number of future compilations.
@@ -165,7 +165,7 @@ class BudgetClock(Clock):
 
     Attributes:
       seconds: the time budget of the whole run.
-      began: the time, as returned by `now`, when the run began.
+      start_time: the time, as returned by `now`, when the run began.
       step_seconds: recent seconds per step.
       eval_steps: steps between two evaluations; 0 without evaluations.
       save_steps: steps between two checkpoints.
@@ -173,27 +173,27 @@ class BudgetClock(Clock):
         because other programs on the machine slow down both equally.
       checkpoint: seconds per checkpoint.
       closing: seconds that the run needs after the last checkpoint.
-      again: number of evaluations after the last checkpoint.
+      final_evals: number of evaluations after the last checkpoint.
       compiling: additional seconds that the first step of each shape takes,
         because it is compiled.
-      kept: seconds used by earlier processes; None in a new run, and once this
-        process has compiled and run its first steps.
+      used_before: seconds used by earlier processes; None in a new run, and
+        once this process has compiled and run its first steps.
       choices: {setting: value} chosen for the run.
       agree: a function that returns the chief's argument in every process.
       now: a function that returns the current time in seconds.
     """
 
     seconds: float = 0.0
-    began: float = 0.0
+    start_time: float = 0.0
     step_seconds: float = 1.0
     eval_steps: int = 0
     save_steps: int = 0
     evaluation: float = 0.0
     checkpoint: float = 0.0
     closing: float = CLOSING_SECONDS
-    again: int = 0
+    final_evals: int = 0
     compiling: float = 0.0
-    kept: float | None = None
+    used_before: float | None = None
     choices: dict[str, Any] = dataclasses.field(default_factory=dict)
     agree: Callable[[int], int] = int
     now: Callable[[], float] = time.monotonic
@@ -201,13 +201,17 @@ class BudgetClock(Clock):
 
     def used(self) -> float:
         """Return the seconds used so far."""
-        return self.now() - self.began if self.kept is None else self.kept
+        return (
+            self.now() - self.start_time
+            if self.used_before is None
+            else self.used_before
+        )
 
     def left(self) -> float:
         """Return the seconds that remain before the closing work must begin."""
-        ending = (bool(self.eval_steps) + self.again) * self.evaluation
-        ending = ending * self.step_seconds + self.checkpoint + self.closing
-        return self.seconds - self.used() - ending
+        reserved = (bool(self.eval_steps) + self.final_evals) * self.evaluation
+        reserved = reserved * self.step_seconds + self.checkpoint + self.closing
+        return self.seconds - self.used() - reserved
 
     def last_step(self, step: int) -> int:
         return step + self.steps_to(self.end, step)
@@ -223,17 +227,18 @@ class BudgetClock(Clock):
 
         The first steps of a phase do not change `step_seconds`.
         """
-        made = steps * self.step_seconds
-        if self.kept is not None:
-            self.began, self.kept = self.now() - self.kept - made, None
+        expected = steps * self.step_seconds
+        if self.used_before is not None:
+            self.start_time = self.now() - self.used_before - expected
+            self.used_before = None
         elif not fresh:
-            memory = min(PACE_SECONDS, max(self.left(), 1.0) / 2)
-            weight = -math.expm1(-seconds / memory)
+            time_constant = min(PACE_SECONDS, max(self.left(), 1.0) / 2)
+            weight = -math.expm1(-seconds / time_constant)
             self.step_seconds += weight * (seconds / steps - self.step_seconds)
         if compiles:
-            self.compiling = max(seconds - made, 0.0)
+            self.compiling = max(seconds - expected, 0.0)
 
-    def _least(self, step: int, over: bool) -> int:
+    def _min_steps(self, step: int, over: bool) -> int:
         """Return the minimum number of steps still to run; see `LAST_SHARE`."""
         left = (self.end - self.at(step)) / (LAST_SHARE * self.end)
         if over and left <= 0.5:
@@ -243,37 +248,37 @@ class BudgetClock(Clock):
     def turn(
         self,
         step: int,
-        took: Mapping[str, float],
+        durations: Mapping[str, float],
         over: bool,
         phases: int = 0,
         to_compile: int = 0,
     ) -> None:
         """Set the pace so that the schedules end when the time is up."""
-        self.checkpoint = took.get("checkpoint", self.checkpoint)
-        if "evaluation" in took:
-            self.evaluation = took["evaluation"] / self.step_seconds
-        if self.kept is not None:
+        self.checkpoint = durations.get("checkpoint", self.checkpoint)
+        if "evaluation" in durations:
+            self.evaluation = durations["evaluation"] / self.step_seconds
+        if self.used_before is not None:
             return  # keep the pace until steps are timed
-        each = self.step_seconds
+        seconds_per_step = self.step_seconds
         if self.eval_steps:
-            each *= 1.0 + self.evaluation / self.eval_steps
-        each += self.checkpoint / self.save_steps
+            seconds_per_step *= 1.0 + self.evaluation / self.eval_steps
+        seconds_per_step += self.checkpoint / self.save_steps
         left = self.left() - to_compile * self.compiling
-        steps = self.agree(round(left / each))
-        steps = max(steps, self._least(step, over), phases)
-        self.step, self.place = step, self.at(step)
+        steps = self.agree(round(left / seconds_per_step))
+        steps = max(steps, self._min_steps(step, over), phases)
+        self.step, self.position = step, self.at(step)
         if steps:
-            self.pace = (self.end - self.place) / steps
+            self.pace = (self.end - self.position) / steps
         else:
-            self.place = float(self.end)
+            self.position = float(self.end)
 
     def state(self) -> dict[str, Any]:
         """Return the state to save with the next checkpoint."""
         budget = {
             "seconds": self.used() + self.checkpoint,
             "step_seconds": self.step_seconds,
-            "course": [self.step, self.place, self.pace],
-            "over": self.place >= self.end,
+            "course": [self.step, self.position, self.pace],
+            "over": self.position >= self.end,
             "choices": self.choices,
         }
         return {"budget": budget}

@@ -204,9 +204,9 @@ def prepare_devices(
     """
     check_cluster(config)
     cpu = tf.config.list_physical_devices("CPU")[0]
-    made = tf.config.get_logical_device_configuration(cpu) or [None]
+    existing = tf.config.get_logical_device_configuration(cpu) or [None]
     number = config.num_cpu_replicas
-    if number > len(made):
+    if number > len(existing):
         logical = [tf.config.LogicalDeviceConfiguration()] * number
         try:
             tf.config.set_logical_device_configuration(cpu, logical)
@@ -214,7 +214,7 @@ def prepare_devices(
             raise InputError(
                 "`num_cpu_replicas` cannot grow once TensorFlow is in use: the "
                 "first run of a Python process must have the largest number. "
-                f"Received: num_cpu_replicas={number} after {len(made)}"
+                f"Received: num_cpu_replicas={number} after {len(existing)}"
             ) from None
     several = strategy_name(config) == "multi_worker"
     return make_strategy(config) if several else None
@@ -346,14 +346,14 @@ def broadcast(
     if processes(strategy) == 1:
         return
 
-    def of_first():
+    def first_values():
         context = tf.distribute.get_replica_context()
         first = context.replica_id_in_sync_group == 0
         return [
             all_sum(tf.where(first, v, tf.zeros_like(v))) for v in variables
         ]
 
-    values = on_devices(strategy, of_first)()
+    values = on_devices(strategy, first_values)()
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)
 
@@ -370,15 +370,15 @@ def raise_everywhere(strategy: tf.distribute.Strategy | None) -> Iterator[None]:
     A process that continued alone would wait forever for the others. A strategy
     of None means that there is only one process.
     """
-    mistake = None
+    failure = None
     try:
         yield
     except InputError as error:
-        mistake = error
-    if strategy and any_process(strategy, mistake is not None):
-        mistake = mistake or InputError("Another worker failed; see its error")
-    if mistake:
-        raise mistake
+        failure = error
+    if strategy and any_process(strategy, failure is not None):
+        failure = failure or InputError("Another worker failed; see its error")
+    if failure:
+        raise failure
 
 
 def require_alike(
@@ -390,13 +390,15 @@ def require_alike(
     diverge unnoticed. A strategy of None means that there is only one process.
     """
     for name, value in values.items() if strategy else ():
-        mark = zlib.crc32(repr(value).encode())
-        marks = of_processes(strategy, mark)
-        others = [f"worker {i}" for i, m in enumerate(marks) if m != mark]
+        checksum = zlib.crc32(repr(value).encode())
+        checksums = of_processes(strategy, checksum)
+        different = [
+            f"worker {i}" for i, c in enumerate(checksums) if c != checksum
+        ]
         require(
-            not others,
+            not different,
             f"All workers must have the same `{name}`.",
-            **{name: f"{value}, but another value in {', '.join(others)}"},
+            **{name: f"{value}, but another value in {', '.join(different)}"},
         )
 
 
@@ -421,8 +423,8 @@ def fast_bfloat16() -> tuple[bool, str]:
         capability = details.get("compute_capability", (0, 0))
         return capability >= FIRST_AMPERE, f"a GPU of capability {capability}"
     names = cpu_products()
-    has = " and ".join(sorted(names)) or "no bfloat16 instructions"
-    return bool(names), f"a CPU with {has}"
+    instructions = " and ".join(sorted(names)) or "no bfloat16 instructions"
+    return bool(names), f"a CPU with {instructions}"
 
 
 def faster(strategy: tf.distribute.Strategy) -> tuple[str, str]:
@@ -432,11 +434,11 @@ def faster(strategy: tf.distribute.Strategy) -> tuple[str, str]:
     """
     if is_tpu(strategy):
         return "bfloat16", "a TPU"
-    fast, why = fast_bfloat16()
+    fast, reason = fast_bfloat16()
     slow = any_process(strategy, not fast)
     if slow and fast:
-        why = "another worker has a slower device for bfloat16"
-    return "float32" if slow else "bfloat16", why
+        reason = "another worker has a slower device for bfloat16"
+    return "float32" if slow else "bfloat16", reason
 
 
 def with_dtype(
@@ -445,6 +447,6 @@ def with_dtype(
     """Return the settings with `dtype=auto` resolved."""
     if training.dtype != "auto":
         return training
-    dtype, why = faster(strategy)
-    print(f"--dtype=auto is {dtype}: {why}")
+    dtype, reason = faster(strategy)
+    print(f"--dtype=auto is {dtype}: {reason}")
     return dataclasses.replace(training, dtype=dtype)

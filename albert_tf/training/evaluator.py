@@ -38,11 +38,11 @@ def concatenate(arrays: list[np.ndarray]) -> np.ndarray:
     """Join arrays along axis 0, padding the other axes with zeros."""
     shape = np.max([array.shape[1:] for array in arrays], axis=0)
 
-    def filled(array):
-        room = shape - array.shape[1:]
-        return np.pad(array, [(0, 0), *((0, int(n)) for n in room)])
+    def padded(array):
+        widths = shape - array.shape[1:]
+        return np.pad(array, [(0, 0), *((0, int(n)) for n in widths)])
 
-    return np.concatenate([filled(array) for array in arrays])
+    return np.concatenate([padded(array) for array in arrays])
 
 
 class Objective(Protocol):
@@ -314,10 +314,10 @@ class PretrainingObjective:
         loss_of = ops.fused_cross_entropy if compiled else cross_entropy
         sums, metrics = {}, {}
         for term, (logits, labels, weights) in parts.items():
-            right = hits(logits, labels)
+            correct = hits(logits, labels)
             sums[term] = tf.reduce_sum(loss_of(logits, labels) * weights)
             metrics[f"{term}_accuracy"] = (
-                tf.reduce_sum(right * weights),
+                tf.reduce_sum(correct * weights),
                 tf.reduce_sum(weights),
             )
         return sums, metrics
@@ -376,10 +376,10 @@ class PhonemeObjective:
         trained = batch["symbol_weights"]
         real = tf.cast(batch["input_mask"], tf.float32)
         masked = trained * tf.cast(ids == self.mask_id, tf.float32)
-        right = hits(logits, labels)
+        correct = hits(logits, labels)
         means = (
-            (right, real),
-            (right, masked),
+            (correct, real),
+            (correct, masked),
             (words[1], real),
             (trained, real),
         )

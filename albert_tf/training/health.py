@@ -43,12 +43,12 @@ def mean(rows: list[dict], name: str) -> float:
 def windows(rows: list[dict], number: int) -> list[list[dict]]:
     """Divide rows into at most `number` windows of about equal step counts."""
     total = sum(row["steps"] for row in rows)
-    cuts: list[list[dict]] = [[] for _ in range(number)]
+    parts: list[list[dict]] = [[] for _ in range(number)]
     done = 0
     for row in rows:
-        cuts[done * number // total].append(row)
+        parts[done * number // total].append(row)
         done += row["steps"]
-    return [cut for cut in cuts if cut]
+    return [part for part in parts if part]
 
 
 def masked_spread(
@@ -84,9 +84,9 @@ def masked_spread(
     if not texts:
         return None
     within = sum(np.var(x, axis=0).sum() * len(x) for x in texts)
-    free = sum(len(x) - 1 for x in texts)
+    degrees = sum(len(x) - 1 for x in texts)
     square = np.mean(np.sum(np.concatenate(texts) ** 2, axis=1))
-    return float(within / free / square)
+    return float(within / degrees / square)
 
 
 def collapse_notes(rows: list[dict]) -> dict[str, str]:
@@ -209,8 +209,8 @@ class Monitor:
             if "steps" in row  # a training row
             and row["step"] - row["steps"] >= self.num_warmup_steps
         ]
-        enough = max(ENOUGH_STEPS, ENOUGH_EXAMPLES // self.batch)
-        if sum(row["steps"] for row in settled) < enough:
+        required_steps = max(ENOUGH_STEPS, ENOUGH_EXAMPLES // self.batch)
+        if sum(row["steps"] for row in settled) < required_steps:
             return notes
         return notes | self.settled_notes(settled)
 
@@ -248,6 +248,6 @@ class PhonemeMonitor(Monitor):
     def settled_notes(self, settled: list[dict]) -> dict[str, str]:
         """Return {kind: warning} for `settled`, the rows since warm-up."""
         accuracy = "masked_symbol_accuracy"
-        known = self.by_frequency[accuracy] + CHANCE_MARGIN
-        of_symbols = "Symbol", "symbols_loss", accuracy, known
-        return loss_notes(settled, *of_symbols)
+        threshold = self.by_frequency[accuracy] + CHANCE_MARGIN
+        symbol_args = "Symbol", "symbols_loss", accuracy, threshold
+        return loss_notes(settled, *symbol_args)

@@ -19,13 +19,13 @@ from albert_tf.training.training_config import TrainingConfig
 def check_hooks(hooks: Iterable[Hook] | Hook) -> tuple[Hook, ...]:
     """Return a user's hooks as a tuple; raise an error for other objects."""
     hooks = tuple(hooks) if isinstance(hooks, Iterable) else (hooks,)
-    wrong = [
+    invalid = [
         getattr(hook, "__name__", type(hook).__name__)
         for hook in hooks
         if not isinstance(hook, Hook)
     ]
     rule = "`hooks` must be a list of instances of subclasses of `Hook`."
-    require(not wrong, rule, hooks=", ".join(wrong))
+    require(not invalid, rule, hooks=", ".join(invalid))
     return hooks
 
 
@@ -192,15 +192,19 @@ class KeepBest(Hook):
         self.every, self.metric = every, metric
 
     def after(self, run, window):
-        every = self.every or 1
-        if not run.chief or (run.step % every and run.step < run.end):
+        interval = self.every or 1
+        if not run.chief or (run.step % interval and run.step < run.end):
             return
         # Earlier evaluations count only if their weights were kept.
         folder = files.join(run.output_dir, checkpoints.BEST)
-        best = map(checkpoint_files.number, checkpoint_files.listed(folder))
-        counting = {*best, run.step}
+        best_steps = map(
+            checkpoint_files.number, checkpoint_files.listed(folder)
+        )
+        eligible_steps = {*best_steps, run.step}
         rows = zip(*run.history.column("eval", self.metric), strict=True)
-        *earlier, value = (value for step, value in rows if step in counting)
+        *earlier, value = (
+            value for step, value in rows if step in eligible_steps
+        )
         if value > max(earlier, default=float("-inf")):
             self.keep(run)
 
@@ -221,12 +225,12 @@ class KeepAverage(Hook):
     """
 
     def __init__(self, every: int):
-        self.every, self.kept = every, 0
+        self.every, self.saved_step = every, 0
 
     def after(self, run, window):
-        if run.chief and self.kept != run.step:
+        if run.chief and self.saved_step != run.step:
             keep_evaluated(run)
-        self.kept = run.step
+        self.saved_step = run.step
 
     def end(self, run):
         if run.step and run.stopped_by != SIGTERM:
@@ -241,9 +245,9 @@ class Warn(Hook):
 
     def after(self, run, window):
         rows = run.history.rows
-        known = {row["kind"] for row in rows if row["split"] == HEALTH}
+        reported = {row["kind"] for row in rows if row["split"] == HEALTH}
         for kind, note in self.monitor_of(run).notes(rows).items():
-            if kind not in known:
+            if kind not in reported:
                 run.progress.message(f"Warning at step {run.step}: {note}")
                 run.history.add(run.step, HEALTH, {"kind": kind, "note": note})
 
@@ -264,8 +268,8 @@ class Save(Hook):
         if run.chief and path != run.last_good:
             start = time.monotonic()
             state = run.trainer.state()
-            about = run.state()
-            checkpoints.save(run.output_dir, state, run.step, self.keep, about)
+            facts = run.state()
+            checkpoints.save(run.output_dir, state, run.step, self.keep, facts)
             run.history.save()
             run.scalars.flush()
             run.seconds["checkpoint"] = time.monotonic() - start
@@ -327,20 +331,20 @@ class Draw(Hook):
 
 
 def standard(
-    training: TrainingConfig, evaluate: Callable | None, *more: Hook
+    training: TrainingConfig, evaluate: Callable | None, *extra_hooks: Hook
 ) -> list[Hook]:
     """Return the standard hooks of a run.
 
     Args:
       training: the intervals and limits.
       evaluate: see `Evaluate`; None if a run has no held-out data.
-      *more: hooks to call after evaluations and before checkpoints.
+      *extra_hooks: hooks to call after evaluations and before checkpoints.
     """
     save = Save(training.save_checkpoints_steps, training.keep_checkpoint_max)
     hooks = [RequireFinite(training.on_nonfinite == "skip"), Log()]
     if evaluate:
         hooks.append(Evaluate(training.eval_steps, evaluate))
-    hooks += [*more, save]
+    hooks += [*extra_hooks, save]
     if training.max_hours:
         hooks.append(StopInTime(training.max_hours))
     return [*hooks, Draw()]

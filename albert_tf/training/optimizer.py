@@ -152,7 +152,7 @@ class WeightAverage:
             strategy.extended.update(mean, assign, (self.weights[name], d))
 
     @contextlib.contextmanager
-    def in_place(self) -> Iterator[None]:
+    def swapped_in(self) -> Iterator[None]:
         """Replace the weights with their means while the block runs."""
         current = {n: tf.identity(w) for n, w in self.weights.items()}
         try:
@@ -338,12 +338,12 @@ class Optimizer(keras.optimizers.Optimizer):
         excluded: str = EXCLUDED.pattern,
         **kwargs,
     ):
-        given = [name for name in UNUSED if kwargs.get(name)]
+        unsupported = [name for name in UNUSED if kwargs.get(name)]
         require(
-            not given,
+            not unsupported,
             "This optimizer clips and averages by its own rules, so these "
             "settings of Keras's optimizers must not be set.",
-            settings=given,
+            settings=unsupported,
         )
         super().__init__(rate, **kwargs)
         self.config, self.excluded = config, excluded
@@ -419,13 +419,13 @@ class Optimizer(keras.optimizers.Optimizer):
         targets = list(map(_native, self._trainable_variables))
         rule = "The model's variables have changed; call `compile` again."
         require(len(grads) == len(targets), rule, variables=len(grads))
-        whole = [
+        dense = [
             tf.zeros_like(w, tf.float32)
             if g is None
             else tf.cast(tf.convert_to_tensor(g), tf.float32)
             for g, w in zip(grads, targets, strict=True)
         ]
-        gradients, norm = self.reduce(whole)
+        gradients, norm = self.reduce(dense)
         if healthy is not None:
             healthy = tf.logical_and(healthy, tf.math.is_finite(norm))
         context = tf.distribute.get_replica_context()
@@ -453,9 +453,9 @@ class Optimizer(keras.optimizers.Optimizer):
             # every use would read them again.
             tensors = map(tf.convert_to_tensor, (w, g, m, v))
             values = (tf.cast(x, tf.float32) for x in tensors)
-            how = name, self.compiled, self.products
+            options = name, self.compiled, self.products
             new_w, new_m, new_v = update_rule(
-                *values, rate, t, excluded, self.config, *how
+                *values, rate, t, excluded, self.config, *options
             )
             pairs = (w, new_w), (m, new_m), (v, new_v)
             return tf.group(

@@ -47,12 +47,12 @@ def read_schedule(name: str, text: str, convert: Callable = str) -> Schedule:
     try:
         shares = [float(share) for share in pairs[1::2]]
         values = [convert(value) for value in (*pairs[::2], last)]
-        legal = min(shares, default=1) > 0 and sum(shares) < 1
-        legal &= not (pairs and _LAST_SHARE.search(last))
+        valid = min(shares, default=1) > 0 and sum(shares) < 1
+        valid &= not (pairs and _LAST_SHARE.search(last))
     except ValueError:
-        legal = False
+        valid = False
     require(
-        legal,
+        valid,
         f"`{name}` must be a value, or VALUE:SHARE,VALUE:SHARE,VALUE, with "
         "shares of the run that add up to less than 1; the last value applies "
         "to the rest.",
@@ -115,7 +115,7 @@ def check_depths(text: str, depths: Schedule, config: AlbertConfig) -> None:
       depths: the parsed schedule.
       config: the architecture.
     """
-    most, least = config.num_hidden_layers, config.num_hidden_groups
+    max_depth, min_depth = config.num_hidden_layers, config.num_hidden_groups
     require(
         config.sharing == "all",
         "`depth_schedule` needs layers that share all their weights; "
@@ -124,11 +124,11 @@ def check_depths(text: str, depths: Schedule, config: AlbertConfig) -> None:
         sharing=config.sharing,
     )
     require(
-        depths[-1].value == most
-        and all(least <= depth <= most for depth, _ in depths),
+        depths[-1].value == max_depth
+        and all(min_depth <= depth <= max_depth for depth, _ in depths),
         "`depth_schedule` must end with `num_hidden_layers` of the model, "
-        f"{most}, and never exceed it or fall below `num_hidden_groups`, "
-        f"{least}.",
+        f"{max_depth}, and never exceed it or fall below `num_hidden_groups`, "
+        f"{min_depth}.",
         depth_schedule=text,
     )
 
@@ -192,9 +192,9 @@ class Phase:
         )
 
 
-def phase_at(phases: Sequence[Phase], place: float) -> Phase:
+def phase_at(phases: Sequence[Phase], position: float) -> Phase:
     """Return the phase at a schedule position; past the end, the last phase."""
-    return next((p for p in phases if place < p.end), phases[-1])
+    return next((p for p in phases if position < p.end), phases[-1])
 
 
 def examples_read(phases: Sequence[Phase], steps: int) -> dict[str, int]:
@@ -202,21 +202,21 @@ def examples_read(phases: Sequence[Phase], steps: int) -> dict[str, int]:
     read = dict.fromkeys((phase.data_dir for phase in phases), 0)
     for phase in phases:
         last = steps if phase is phases[-1] else min(steps, phase.end)
-        made = max(last - phase.begin, 0)
-        read[phase.data_dir] += made * phase.batch_size
+        phase_steps = max(last - phase.begin, 0)
+        read[phase.data_dir] += phase_steps * phase.batch_size
     return read
 
 
-def batch_in_tokens(size: int, tokens: int, now: int, unit: int) -> int:
+def batch_in_tokens(size: int, tokens: int, new_tokens: int, unit: int) -> int:
     """Return a batch size for a new length, with about as many tokens.
 
     Args:
       size: number of examples in a batch.
       tokens: length of these examples.
-      now: the new length of examples.
+      new_tokens: the new length of examples.
       unit: a divisor of the result.
     """
-    return max(1, round(size * tokens / now / unit)) * unit
+    return max(1, round(size * tokens / new_tokens / unit)) * unit
 
 
 def last_steps(name: str, schedule: Schedule, steps: int) -> list[int]:
@@ -251,27 +251,27 @@ def make_phases(
       batch_size: examples per step with the first folder.
       unit: a common divisor of all batch sizes.
     """
-    courses = {
+    timelines = {
         name: (schedule, last_steps(name, schedule, num_train_steps))
         for name, schedule in vars(schedules).items()
     }
     first_length = records[schedules.data_dir[0].value].max_seq_length
     phases: list[Phase] = []
-    for last in sorted({end for _, ends in courses.values() for end in ends}):
+    for last in sorted({end for _, ends in timelines.values() for end in ends}):
         first = phases[-1].end if phases else 0
-        now = {
+        values = {
             name: next(
-                x.value for x, end in zip(*course, strict=True) if last <= end
+                x.value for x, end in zip(*timeline, strict=True) if last <= end
             )
-            for name, course in courses.items()
+            for name, timeline in timelines.items()
         }
-        metadata, rate = records[now["data_dir"]], now["masked_lm_prob"]
+        metadata, rate = records[values["data_dir"]], values["masked_lm_prob"]
         if rate is not None:
             metadata = metadata.masked_at(rate)
         size = batch_in_tokens(
             batch_size, first_length, metadata.max_seq_length, unit
         )
-        phases.append(Phase(first, last, size, metadata=metadata, **now))
+        phases.append(Phase(first, last, size, metadata=metadata, **values))
     return tuple(phases)
 
 
@@ -340,14 +340,14 @@ def mean_work(phases: Sequence[Phase], config: AlbertConfig) -> float:
     A phase's share of the schedule is assumed to be its share of the training
     time.
     """
-    each = 0.0
+    examples_per_flop = 0.0
     for phase in phases:
         share = (phase.end - phase.begin) / phases[-1].end
-        each += share * phase.batch_size / step_work(phase, config)
-    return 1.0 / each
+        examples_per_flop += share * phase.batch_size / step_work(phase, config)
+    return 1.0 / examples_per_flop
 
 
 def table_of(phases: Sequence[Phase]) -> str:
     """Format the phases as a table."""
-    heads = tuple(name.replace("_", " ") for name in COLUMNS)
-    return "\n".join(format_table([heads, *map(row, phases)]))
+    headers = tuple(name.replace("_", " ") for name in COLUMNS)
+    return "\n".join(format_table([headers, *map(row, phases)]))

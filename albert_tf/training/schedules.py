@@ -114,11 +114,11 @@ class RunRate(keras.optimizers.schedules.LearningRateSchedule):
 
     def __call__(self, step):
         """Return the float32 rate at a step counted from 0."""
-        known, place, pace = tf.unstack(self.clock)
-        place += (tf.cast(step, tf.float32) - known) * pace
+        start, position, pace = tf.unstack(self.clock)
+        position += (tf.cast(step, tf.float32) - start) * pace
         schedule = SCHEDULES[self.config.schedule]
-        return schedule(self.config, self.end, place) * self.factor
+        return schedule(self.config, self.end, position) * self.factor
 
     def follow(self, clock) -> None:
         """Use the schedule positions of a `Clock` from now on."""
-        self.clock.assign([clock.step, clock.place, clock.pace])
+        self.clock.assign([clock.step, clock.position, clock.pace])

@@ -84,9 +84,9 @@ def summed_steps(
       iterations: the number of updates so far.
       names: the number of names in a report.
     """
-    nothing = no_steps(names)
+    initial = no_steps(names)
     with strategy.scope():
-        sums = StepSums(*map(_device_variable, nothing))
+        sums = StepSums(*map(_device_variable, initial))
 
     def step(batch):
         report, norm = replica_step(batch)
@@ -100,7 +100,7 @@ def summed_steps(
         sums.bad.assign_add(tf.cast(~finite, tf.int64))
 
     def run(iterator, steps):
-        for variable, value in zip(sums, nothing, strict=True):
+        for variable, value in zip(sums, initial, strict=True):
             variable.assign(value)
 
         def body(done):
@@ -149,8 +149,10 @@ def accumulated(
         return differentiate(batch, seed)
 
     def body(i, gradients, report):
-        more, part = differentiate(cut(batch, pieces, i), fold_in(seed, i))
-        return i + 1, add(gradients, more), report + part
+        piece_gradients, piece_report = differentiate(
+            cut(batch, pieces, i), fold_in(seed, i)
+        )
+        return i + 1, add(gradients, piece_gradients), report + piece_report
 
     # Only the sum makes micro-batches depend on each other, so by default
     # TensorFlow would run ten at once, with all their activations in memory.
@@ -219,8 +221,8 @@ class Trainer:
         self.optimizer.products = training.dtype
         self.optimizer.per_replica = per_replica
         self._gradients = self._compiled_gradients()
-        every = self.model.albert.config.num_hidden_layers
-        self._depths: dict[int | None, Trainer] = {None: self, every: self}
+        all_layers = self.model.albert.config.num_hidden_layers
+        self._depths: dict[int | None, Trainer] = {None: self, all_layers: self}
 
     def _compiled_gradients(self):
         return tf.function(
@@ -233,7 +235,7 @@ class Trainer:
         """Return a context in which the model uses averaged weights, if any."""
         # Before the first step, there is nothing to average.
         average = self.optimizer.average
-        return average.in_place() if self.step else contextlib.nullcontext()
+        return average.swapped_in() if self.step else contextlib.nullcontext()
 
     def _check_batch(self) -> None:
         replicas = self.strategy.num_replicas_in_sync
@@ -275,8 +277,8 @@ class Trainer:
                 for term, weight in weights.items()
             }
         terms = self.objective.terms
-        whole = all_sum(tf.stack([weights[term] for term in terms]))
-        return dict(zip(terms, tf.unstack(whole), strict=True))
+        totals = all_sum(tf.stack([weights[term] for term in terms]))
+        return dict(zip(terms, tf.unstack(totals), strict=True))
 
     def _loss(self, batch: Batch, divisors: dict, seed):
         """Return the loss and the report of a micro-batch."""
@@ -287,11 +289,11 @@ class Trainer:
         ]
         return tf.add_n(means), self.evaluator.report(batch, sums, metrics)
 
-    def _differentiate(self, tape, loss, more: Sequence[tf.Tensor] = ()):
-        """Return gradients with respect to the trained weights and `more`."""
+    def _differentiate(self, tape, loss, extra: Sequence[tf.Tensor] = ()):
+        """Return gradients with respect to the trained weights and `extra`."""
         gradients = tape.gradient(
             loss,
-            [*self.trained.values(), *more],
+            [*self.trained.values(), *extra],
             unconnected_gradients=tf.UnconnectedGradients.ZERO,
         )
         # The gradient of the word embeddings is summed over lookups and the
@@ -352,17 +354,19 @@ class Trainer:
         with its graphs.
         """
         if layers not in self._depths:
-            other = copy.copy(self)
-            other.objective = dataclasses.replace(self.objective, layers=layers)
-            other.evaluator = Evaluator(
+            trainer = copy.copy(self)
+            trainer.objective = dataclasses.replace(
+                self.objective, layers=layers
+            )
+            trainer.evaluator = Evaluator(
                 self.strategy,
                 lambda: self.model,
-                other.objective,
+                trainer.objective,
                 self.training.eval_batch_size,
             )
-            other.__dict__.pop("run_steps", None)
-            other._gradients = other._compiled_gradients()
-            self._depths[layers] = other
+            trainer.__dict__.pop("run_steps", None)
+            trainer._gradients = trainer._compiled_gradients()
+            self._depths[layers] = trainer
         return self._depths[layers]
 
     def iterator(

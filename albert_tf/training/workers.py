@@ -41,18 +41,18 @@ def read_cluster() -> dict[str, list[str]]:
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     try:
         jobs = resolver.cluster_spec().as_dict()
-        addresses = [each for job in jobs.values() for each in job]
+        addresses = [address for job in jobs.values() for address in job]
         ports = [re.fullmatch(r".+:(\d+)", address)[1] for address in addresses]
-        legal = not jobs or (
+        valid = not jobs or (
             jobs.keys() <= {"chief", "worker"}
             and len(set(addresses)) == len(addresses)
             and all(0 < int(port) < 1 << 16 for port in ports)
             and 0 <= resolver.task_id < len(jobs[resolver.task_type])
         )
     except (ValueError, TypeError, LookupError):
-        legal = False
+        valid = False
     require(
-        legal,
+        valid,
         f"`TF_CONFIG` must look like {LAYOUT}, with an optional `chief`. Its "
         "addresses must differ, and its task must be in the cluster.",
         TF_CONFIG=os.environ.get("TF_CONFIG"),
@@ -69,8 +69,8 @@ def fault(address: str, seconds: float) -> str:
     """
     host, _, port = address.removeprefix("grpc://").rpartition(":")
     try:
-        place = host.strip("[]"), int(port)
-        socket.create_connection(place, seconds).close()
+        endpoint = host.strip("[]"), int(port)
+        socket.create_connection(endpoint, seconds).close()
     except (OSError, ValueError) as error:
         return getattr(error, "strerror", None) or str(error)
     return ""
@@ -125,8 +125,10 @@ def wait_for_workers(workers: Mapping[str, str]) -> None:
     start, report = time.monotonic(), FIRST_REPORT_SECONDS
     while reasons := faults(workers):
         workers = {name: workers[name] for name in reasons}
-        each = (f"{n} at {a} ({reasons[n]})" for n, a in workers.items())
-        missing, waited = ", ".join(each), time.monotonic() - start
+        descriptions = (
+            f"{n} at {a} ({reasons[n]})" for n, a in workers.items()
+        )
+        missing, waited = ", ".join(descriptions), time.monotonic() - start
         require(
             waited < START_SECONDS,
             f"All workers of TF_CONFIG must start within {START_SECONDS} s. "
@@ -151,11 +153,11 @@ def ended_from_outside() -> Iterator[None]:
     earlier = {number: signal.getsignal(number) for number in numbers}
     if earlier.get(signal.SIGINT, signal.SIG_IGN) != signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    with open(os.devnull, "w") as nowhere:
+    with open(os.devnull, "w") as devnull:
         # This timer runs in C, without the lock. TensorFlow itself usually
         # stops earlier.
         faulthandler.dump_traceback_later(
-            MEET_SECONDS + 10, exit=True, file=nowhere
+            MEET_SECONDS + 10, exit=True, file=devnull
         )
         try:
             yield
@@ -233,17 +235,17 @@ def multi_worker_strategy() -> tf.distribute.Strategy:
         ) from None
 
 
-def vanished(message: str) -> str:
+def lost_workers(message: str) -> str:
     """Return the names of the workers that an error message reports as lost.
 
     The result is "Another worker" if the message names none.
     """
     jobs = read_cluster()
     reason = message.partition("aborted by: ")[2] or message
-    named = set(re.findall(r"/job:(\w+)(?:/replica:0)?/task:(\d+)", reason))
+    tasks = set(re.findall(r"/job:(\w+)(?:/replica:0)?/task:(\d+)", reason))
     if COORDINATION in reason:  # a service of the first worker
-        named = {("chief" if "chief" in jobs else "worker", "0")}
-    names = [f"{job} {i} at {jobs[job][int(i)]}" for job, i in sorted(named)]
+        tasks = {("chief" if "chief" in jobs else "worker", "0")}
+    names = [f"{job} {i} at {jobs[job][int(i)]}" for job, i in sorted(tasks)]
     return ", ".join(names) or "Another worker"
 
 
@@ -260,7 +262,7 @@ def explaining_lost_workers() -> Iterator[None]:
         if not re.search(f"ollective ops is aborted|{COORDINATION}", message):
             raise
         raise InputError(
-            f"{vanished(message)} has ended or stopped responding; the last "
-            "lines of its output may show the reason. Start all workers again: "
-            "the run resumes from its last checkpoint"
+            f"{lost_workers(message)} has ended or stopped responding; the "
+            "last lines of its output may show the reason. Start all workers "
+            "again: the run resumes from its last checkpoint"
         ) from None

@@ -128,23 +128,25 @@ def test_a_head_begins_at_the_same_word_elsewhere(shape):
 
 def test_dimensions_kept_apart_are_of_places_or_of_words():
     """Positions and words have separate dimensions, even for odd head sizes."""
-    places, words = informed_start.kept_apart(128, 27)
-    assert len(places) == 12 and len(words) == 12
-    assert places.max() < 64 < words.min()
+    position_dims, word_dims = informed_start.reserved_indices(128, 27)
+    assert len(position_dims) == 12 and len(word_dims) == 12
+    assert position_dims.max() < 64 < word_dims.min()
     keras.utils.set_random_seed(4)
     model = AlbertModel(dataclasses.replace(WIDE, num_attention_heads=8))
     model.build()
     tables, size = model.embeddings, model.config.head_size
     before = tables.word_embeddings.numpy()
     informed_start.reserve_dimensions(tables, size)
-    places, words = informed_start.kept_apart(128, size)
+    position_dims, word_dims = informed_start.reserved_indices(128, size)
     rows = tables.word_embeddings.numpy()
-    np.testing.assert_array_equal(rows[:, places], 0)
-    assert np.std(np.linalg.norm(rows[:, words], axis=1)) < 1e-6
+    np.testing.assert_array_equal(rows[:, position_dims], 0)
+    assert np.std(np.linalg.norm(rows[:, word_dims], axis=1)) < 1e-6
     assert np.mean(rows**2) == pytest.approx(np.mean(before**2), rel=1e-5)
-    assert not tables.position_embeddings.numpy()[:, words].any()
+    assert not tables.position_embeddings.numpy()[:, word_dims].any()
     types = tables.token_type_embeddings.numpy()
-    assert not types[:, np.union1d(places, words)].any() and types.any()
+    assert (
+        not types[:, np.union1d(position_dims, word_dims)].any() and types.any()
+    )
 
 
 @pytest.mark.parametrize(

@@ -257,10 +257,12 @@ def test_an_earlier_process_chose_and_spent(clock, rate, chosen):
     assert setup.optimizer.learning_rate == chosen
     assert setup.pretraining == before.pretraining
     found = limited.clock
-    assert (found.end, found.step, found.place, found.pace) == (50, 3, 0.5, 1.5)
-    assert (found.seconds, found.began, found.kept) == (1800.0, 1000.0, 30.0)
+    assert (found.end, found.step) == (50, 3)
+    assert (found.position, found.pace) == (0.5, 1.5)
+    assert (found.seconds, found.start_time) == (1800.0, 1000.0)
+    assert found.used_before == 30.0
     assert (found.step_seconds, found.eval_steps) == (2.0, 9)
-    assert (found.save_steps, found.again) == (7, 0)
+    assert (found.save_steps, found.final_evals) == (7, 0)
     assert ("learning_rate" in found.choices) == (rate == "auto")
     assert found.agree(4) == 4
 
@@ -287,9 +289,10 @@ def test_a_new_run_prints_its_choices(clock, monkeypatch, capsys):
         "  --num_train_steps=70        it fits",
     ]
     found = limited.clock
-    assert (found.step, found.place, found.pace) == (0, 0.0, 1.0)
-    assert (found.eval_steps, found.again, found.kept) == (0, 1, None)
-    assert (found.step_seconds, found.began) == (0.25, 1000.0)
+    assert (found.step, found.position, found.pace) == (0, 0.0, 1.0)
+    assert (found.eval_steps, found.final_evals) == (0, 1)
+    assert found.used_before is None
+    assert (found.step_seconds, found.start_time) == (0.25, 1000.0)
     choices = {"initial_weights": "informed", "num_train_steps": 70}
     assert found.choices == choices
 
@@ -319,7 +322,7 @@ def test_the_end_states_the_time_used(capsys, step, rate):
     The setup gets the run's last step as `num_train_steps`.
     """
     limited = Budget(1.0, set())
-    limited.clock = BudgetClock(10, seconds=3600.0, kept=3636.04)
+    limited.clock = BudgetClock(10, seconds=3600.0, used_before=3636.04)
     trainer = types.SimpleNamespace(rate=lambda step: step / 38)
     run = types.SimpleNamespace(step=step, last=21, trainer=trainer)
     setup = limited.closed(setup_with(), run)
@@ -347,7 +350,7 @@ def test_a_run_whose_time_is_up_says_so(tmp_path, capsys, kept, over):
     """
     folder, state = str(tmp_path), {"x": tf.Variable(0.0)}
     kept = kept | {"choices": {}}
-    checkpoints.save(folder, state, 5, about={"budget": kept})
+    checkpoints.save(folder, state, 5, facts={"budget": kept})
     limited = Budget(1.0, set())
     setup = make_setup(tiny.CONFIG, RECORDS, output_dir=folder)
     assert limited.choose_start(setup) == setup

@@ -56,11 +56,11 @@ def go(folder, clock, dies_at=99):
         20,
         *kept.get("course", ()),
         seconds=SECONDS,
-        began=clock.now,
+        start_time=clock.now,
         step_seconds=0.5,
         save_steps=7,
         closing=0.0,
-        kept=kept.get("seconds"),
+        used_before=kept.get("seconds"),
         choices={"a": 1},
         now=lambda: clock.now,
     )

@@ -99,13 +99,13 @@ class Simulation:
             PLANNED,
             *kept.get("course", ()),
             seconds=self.hours * 3600,
-            began=self.now,
+            start_time=self.now,
             step_seconds=kept.get("step_seconds", known),
             eval_steps=self.eval_steps,
             save_steps=self.save_steps,
             evaluation=2.0 / known,
             closing=0.0,
-            kept=kept.get("seconds"),
+            used_before=kept.get("seconds"),
             now=lambda: self.now,
         )
 
@@ -281,8 +281,8 @@ def test_a_budget_counts_what_is_due():
     """
     clock = BudgetClock(
         1000, 20, 400.0, 2.0, seconds=200.0, step_seconds=1.0, eval_steps=10,
-        save_steps=25, evaluation=2.0, checkpoint=5.0, closing=3.0, again=1,
-        compiling=14.0, now=lambda: 26.0,
+        save_steps=25, evaluation=2.0, checkpoint=5.0, closing=3.0,
+        final_evals=1, compiling=14.0, now=lambda: 26.0,
     )  # fmt: skip
     assert clock.left() == 200 - 26 - 2 * 2 - 5 - 3
     # A step takes 1 s, plus 0.2 s each for evaluations and checkpoints.
@@ -332,12 +332,15 @@ def test_a_resumed_run_begins_when_its_steps_are_compiled():
 
     The time to compile these steps does not count, either.
     """
-    clock = BudgetClock(1000, 7, seconds=100.0, kept=30.0, now=lambda: 500.0)
+    clock = BudgetClock(
+        1000, 7, seconds=100.0, used_before=30.0, now=lambda: 500.0
+    )
     clock.checkpoint = 2.0
     assert clock.used() == 30.0
     assert clock.state()["budget"]["seconds"] == 32.0
     clock.measure(10, 25.0, fresh=True, compiles=True)
-    assert (clock.used(), clock.kept, clock.compiling) == (40.0, None, 15.0)
+    assert (clock.used(), clock.compiling) == (40.0, 15.0)
+    assert clock.used_before is None
     assert clock.step_seconds == 1.0
     clock.measure(10, 5.0, fresh=True, compiles=True)
     assert clock.compiling == 0.0

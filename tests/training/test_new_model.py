@@ -213,8 +213,11 @@ def test_reserved_dimensions_leave_the_sizes_of_the_others():
     dimensions for positions. The ratio of the two norms and the table's mean
     square do not change. A row of zeros stays 0.
     """
-    places, words = informed_start.kept_apart(20, 8)
-    assert (places.tolist(), words.tolist()) == ([0, 1, 4, 5], [17, 18, 19])
+    position_dims, word_dims = informed_start.reserved_indices(20, 8)
+    assert (position_dims.tolist(), word_dims.tolist()) == (
+        [0, 1, 4, 5],
+        [17, 18, 19],
+    )
     model = build(**FLAT)
     tables = model.embeddings
     rows = tables.word_embeddings.numpy()
@@ -222,13 +225,13 @@ def test_reserved_dimensions_leave_the_sizes_of_the_others():
     rows[:, 60:] *= 3
     tables.word_embeddings.assign(rows)
     informed_start.reserve_dimensions(tables, 16)
-    places, words = informed_start.kept_apart(64, 16)
-    others = np.setdiff1d(np.arange(64), [*places, *words])
+    position_dims, word_dims = informed_start.reserved_indices(64, 16)
+    shared_dims = np.setdiff1d(np.arange(64), [*position_dims, *word_dims])
     found = tables.word_embeddings.numpy()
-    assert not found[7].any() and not found[:, places].any()
+    assert not found[7].any() and not found[:, position_dims].any()
     assert np.mean(found**2) == pytest.approx(np.mean(rows**2), rel=1e-5)
-    known = np.arange(60) != 7
-    found, parts = found[known], (words, others)
+    nonzero = np.arange(60) != 7
+    found, parts = found[nonzero], (word_dims, shared_dims)
     norms = [np.linalg.norm(found[:, x], axis=1) for x in parts]
     for norm in norms:
         np.testing.assert_allclose(norm, norm[0], rtol=1e-4)

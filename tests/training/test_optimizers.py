@@ -217,7 +217,7 @@ def test_an_average_follows_the_weights():
         (mean,) = average.state().values()
         np.testing.assert_allclose(mean, expected, rtol=1e-6)
     current = weights["w"].numpy()
-    with average.in_place():
+    with average.swapped_in():
         np.testing.assert_allclose(weights["w"], expected, rtol=1e-6)
     np.testing.assert_array_equal(weights["w"], current)
     assert WeightAverage(0.0, weights).state() == {}

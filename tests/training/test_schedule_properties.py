@@ -41,9 +41,9 @@ def runs(draw):
     return config, steps
 
 
-def rates_of(config, steps, places):
+def rates_of(config, steps, positions):
     """Return the learning rates at positions as shares of the peak rate."""
-    at = tf.constant(places, tf.float32)
+    at = tf.constant(positions, tf.float32)
     rates = SCHEDULES[config.schedule](config, steps, at).numpy()
     return rates / np.float32(config.learning_rate)
 
@@ -64,26 +64,28 @@ def test_rates_rise_to_the_peak_and_fall_to_the_end(run):
     start, peak = config.start_warmup_step, config.peak_step
     some = np.linspace(0, steps, 50).astype(int)
     near = [max(x, 0) + d for x in (start, peak, steps) for d in (-2, -1, 0, 1)]
-    places = np.unique(np.clip([*some, *near], 0, steps))
-    rates = rates_of(config, steps, places)
+    positions = np.unique(np.clip([*some, *near], 0, steps))
+    rates = rates_of(config, steps, positions)
     assert ((rates >= 0) & (rates <= 1 + 1e-6)).all()
     assert (rates[:-1] > 0).all()
     ends_at = 1.0 if config.schedule == "constant" else 0.0
     assert rates[-1] == pytest.approx(ends_at, abs=1e-6)
-    warm = (places >= start) & (places < peak)
-    ramp = (places[warm] - start + 1) / max(config.num_warmup_steps, 1)
+    warm = (positions >= start) & (positions < peak)
+    ramp = (positions[warm] - start + 1) / max(config.num_warmup_steps, 1)
     np.testing.assert_allclose(rates[warm], ramp, rtol=1e-5)
     if config.num_warmup_steps and peak < steps:
         before, first = rates_of(config, steps, [peak - 1, peak])
         assert (before, first) == pytest.approx((1.0, 1.0), rel=1e-5)
-    left = np.where(places < start, 1 - places / steps, 0.0)
-    left = np.where(places >= peak, (steps - places) / (steps - peak), left)
+    left = np.where(positions < start, 1 - positions / steps, 0.0)
+    left = np.where(
+        positions >= peak, (steps - positions) / (steps - peak), left
+    )
     wanted = {
         "corrected": left**config.poly_power,
         "cosine": 0.5 - 0.5 * np.cos(np.pi * left),
         "constant": np.ones_like(left),
     }[config.schedule]
-    decays = (places < start) | (places >= peak)
+    decays = (positions < start) | (positions >= peak)
     np.testing.assert_allclose(
         rates[decays], wanted[decays], rtol=0.02, atol=1e-6
     )
@@ -98,10 +100,10 @@ def test_a_rate_follows_its_clock(run, kept, pace):
     clock = Clock(steps, 7, float(np.float32(kept * steps)), pace)
     rate.follow(clock)
     later = [7, 8, 20]
-    places = [clock.at(step) for step in later]
+    positions = [clock.at(step) for step in later]
     np.testing.assert_allclose(
         rate(tf.constant(later)) / config.learning_rate,
-        rates_of(config, steps, places),
+        rates_of(config, steps, positions),
         atol=1e-3,
         rtol=1e-3,
     )
@@ -216,9 +218,9 @@ def test_a_turn_of_a_budget_ends_at_the_end(clock, over, phases, ahead):
     assert steps >= phases or before >= clock.end
     assert clock.most(step) <= max(steps, 1)
     if not steps:
-        assert clock.place == clock.end and clock.state()["budget"]["over"]
+        assert clock.position == clock.end and clock.state()["budget"]["over"]
         return
-    assert clock.place == pytest.approx(before) and clock.pace >= 0
+    assert clock.position == pytest.approx(before) and clock.pace >= 0
     assert clock.at(step + steps) == pytest.approx(clock.end)
     each = clock.step_seconds + clock.checkpoint / clock.save_steps
     if clock.eval_steps:

@@ -304,7 +304,7 @@ def test_the_chief_has_the_service_of_all_workers(monkeypatch):
     config = json.dumps({"cluster": cluster, "task": TASK})
     monkeypatch.setenv("TF_CONFIG", config)
     message = f"RPC: {workers.COORDINATION}Heartbeat"
-    assert workers.vanished(message) == "chief 0 at localhost:3"
+    assert workers.lost_workers(message) == "chief 0 at localhost:3"
 
 
 def test_other_errors_stay_what_they_are():

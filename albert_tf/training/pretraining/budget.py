@@ -82,14 +82,14 @@ def check_budget(fixed: Set[str], init_state: str, optimizer: str) -> None:
 
 
 def time_steps(
-    setup: Setup, trainer: Trainer, most: float
+    setup: Setup, trainer: Trainer, target_seconds: float
 ) -> tuple[float, float]:
     """Return the seconds per compiled step, and the seconds spent measuring.
 
     Args:
       setup: the run; the measured steps train its first phase.
       trainer: the run's trainer; the weights may change.
-      most: the approximate number of seconds to measure.
+      target_seconds: the approximate number of seconds to measure.
     """
     phase = setup.phases()[0]
     read = phase.reader(setup.batches)
@@ -99,25 +99,25 @@ def time_steps(
     def seconds(steps: int) -> float:
         start = time.monotonic()
         int(trainer.run_steps(iterator, tf.constant(steps)).bad)
-        passed = (time.monotonic() - start) * MICROSECONDS
-        return of_chief(trainer.strategy, round(passed)) / MICROSECONDS
+        elapsed = (time.monotonic() - start) * MICROSECONDS
+        return of_chief(trainer.strategy, round(elapsed)) / MICROSECONDS
 
     seconds(1)
     steps, last = 1, seconds(1)
     spent = last
-    while last < most / 2:
+    while last < target_seconds / 2:
         steps *= 2
         last = seconds(steps)
         spent += last
     return max(last, 1 / MICROSECONDS) / steps, spent
 
 
-def measure(setup: Setup, most: float) -> tuple[float, float]:
+def measure(setup: Setup, target_seconds: float) -> tuple[float, float]:
     """Measure how many seconds a step of the first phase takes.
 
     Args:
       setup: the run.
-      most: the approximate number of seconds to measure.
+      target_seconds: the approximate number of seconds to measure.
 
     Returns:
       The seconds per compiled step, and the seconds to compile the step.
@@ -125,7 +125,7 @@ def measure(setup: Setup, most: float) -> tuple[float, float]:
     start = time.monotonic()
     trainer = setup.trainer()
     with run_setup.errors_explained(setup.folders):
-        seconds, measuring = time_steps(setup, trainer, most)
+        seconds, measuring = time_steps(setup, trainer, target_seconds)
     del trainer
     gc.collect()
     return seconds, time.monotonic() - start - measuring
@@ -193,13 +193,13 @@ def measured_choices(
     pace, compiling, measured = 1 / USUAL_FLOPS, 0.0, 0
     for _ in range(MOST_PROBES + 1):
         left = end - time.monotonic() - compiling - CLOSING_SECONDS
-        means = resources_of(setup, left, pace)
-        choices = budget_rules.choose_values(means, setup.settings, fixed)
+        resources = resources_of(setup, left, pace)
+        choices = budget_rules.choose_values(resources, setup.settings, fixed)
         setup = setup.with_settings(values_of(choices))
         if setup.training.train_batch_size == measured:
             break
-        most = min(PROBE_SECONDS, means.seconds / 100)
-        seconds, compiling = measure(setup, most)
+        target_seconds = min(PROBE_SECONDS, resources.seconds / 100)
+        seconds, compiling = measure(setup, target_seconds)
         pace = seconds / step_work(setup.phases()[0], setup.config)
         measured = setup.training.train_batch_size
     warn_of_compilations(setup, compiling, end - time.monotonic())
@@ -230,7 +230,7 @@ class Budget:
     """
 
     def __init__(self, hours: float, fixed: Set[str]):
-        self.hours, self.began = hours, time.monotonic()
+        self.hours, self.start_time = hours, time.monotonic()
         self.fixed = set(fixed)
         self.earlier: dict[str, Any] | None = None
         self.start_choices: dict[str, Choice] = {}
@@ -283,23 +283,27 @@ class Budget:
         pretraining = setup.pretraining
         if pretraining.init_checkpoint and not self.earlier:
             return setup
-        given = {*self.fixed, *COMPAT[pretraining.compat], *setup.kind.lacks}
+        excluded = {*self.fixed, *COMPAT[pretraining.compat], *setup.kind.lacks}
         dynamic = run_setup.are_dynamic(setup.folders)
-        chosen = budget_rules.choose_start(setup.config, dynamic)
+        choices = budget_rules.choose_start(setup.config, dynamic)
         self.start_choices = {
-            name: choice for name, choice in chosen.items() if name not in given
+            name: choice
+            for name, choice in choices.items()
+            if name not in excluded
         }
         values = values_of(self.start_choices)
         if self.earlier:
-            before = self.earlier["choices"]
-            values = {k: before[k] for k in values if k in before}
+            earlier_choices = self.earlier["choices"]
+            values = {
+                k: earlier_choices[k] for k in values if k in earlier_choices
+            }
         return setup.with_settings(values)
 
     def _choose(self, setup: Setup) -> tuple[dict[str, Any], float]:
         """Return the choices {setting: value}, and the seconds per step."""
         if self.earlier:
             return self.earlier["choices"], self.earlier["step_seconds"]
-        end = self.began + self.hours * 3600
+        end = self.start_time + self.hours * 3600
         choices, seconds = measured_choices(setup, self.fixed, end)
         choices = self.start_choices | choices
         print(f"Chosen for budget_hours={self.hours:g}:")
@@ -320,21 +324,21 @@ class Budget:
             self.fixed -= {"learning_rate"}
         values, seconds = self._choose(setup)
         values = {k: v for k, v in values.items() if k not in self.fixed}
-        of_start = vars(setup.pretraining).keys()  # see `with_start`
+        start_settings = vars(setup.pretraining).keys()  # see `with_start`
         setup = setup.with_settings(
-            {k: v for k, v in values.items() if k not in of_start}
+            {k: v for k, v in values.items() if k not in start_settings}
         )
         training = setup.training
         self.clock = BudgetClock(
             training.num_train_steps,
             *earlier.get("course", ()),
             seconds=self.hours * 3600,
-            began=self.began,
+            start_time=self.start_time,
             step_seconds=seconds,
             eval_steps=training.eval_steps if setup.held_out else 0,
             save_steps=training.save_checkpoints_steps,
-            again=int(setup.pretraining.do_eval),
-            kept=earlier.get("seconds"),
+            final_evals=int(setup.pretraining.do_eval),
+            used_before=earlier.get("seconds"),
             choices=values,
             agree=functools.partial(of_chief, setup.strategy),
         )

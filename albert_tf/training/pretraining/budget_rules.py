@@ -94,38 +94,38 @@ class Resources:
     dtype: Choice = Choice("float32", "the devices are unknown")
 
 
-def batch_size(means: Resources, values: dict) -> Choice:
+def batch_size(resources: Resources, values: dict) -> Choice:
     """Choose the batch size: a power of 2, adjusted to the devices.
 
     The result is a multiple of the number of replicas times the number of
     micro-batches.
     """
-    tokens = means.seconds / means.example_seconds * means.tokens
+    tokens = resources.seconds / resources.example_seconds * resources.tokens
     growth = math.sqrt(max(tokens / SMALL_BATCHES_UP_TO, 1.0))
-    examples = TRIAL_TOKENS * growth / means.tokens
-    unit = means.replicas * values["gradient_accumulation_steps"]
+    examples = TRIAL_TOKENS * growth / resources.tokens
+    unit = resources.replicas * values["gradient_accumulation_steps"]
     power = 2 ** round(math.log2(max(examples, 1.0)))
     batch = max(power // unit, 1) * unit
     of_run = f"for a run of {float(f'{tokens:.2g}'):,.0f}"
-    return Choice(batch, f"{batch * means.tokens:,} tokens, {of_run}")
+    return Choice(batch, f"{batch * resources.tokens:,} tokens, {of_run}")
 
 
-def train_steps(means: Resources, values: dict) -> Choice:
+def train_steps(resources: Resources, values: dict) -> Choice:
     """Estimate the number of steps that fit in the time budget."""
-    share = 1.0 - EVALUATION_SHARE * bool(means.eval_examples)
-    step = means.example_seconds * values["train_batch_size"]
-    steps = max(int(means.seconds * share / step), LEAST_STEPS)
+    share = 1.0 - EVALUATION_SHARE * bool(resources.eval_examples)
+    step = resources.example_seconds * values["train_batch_size"]
+    steps = max(int(resources.seconds * share / step), LEAST_STEPS)
     return Choice(
         steps,
-        f"{means.seconds:.0f} s at {step:.3g} s a step; adapts to the pace",
+        f"{resources.seconds:.0f} s at {step:.3g} s a step; adapts to the pace",
     )
 
 
-def learning_rate(means: Resources, values: dict) -> Choice:
+def learning_rate(resources: Resources, values: dict) -> Choice:
     """Choose the peak rate of the optimizer."""
     rate = OPTIMIZERS[values["optimizer"]]["learning_rate"]
-    width = (TRIAL_WIDTH / means.hidden_size) ** WIDTH_POWER
-    tokens = values["train_batch_size"] * means.tokens
+    width = (TRIAL_WIDTH / resources.hidden_size) ** WIDTH_POWER
+    tokens = values["train_batch_size"] * resources.tokens
     batch = math.sqrt(tokens / TRIAL_TOKENS)
     return Choice(
         float(f"{rate * width * batch:.2g}"),  # two significant digits
@@ -134,42 +134,48 @@ def learning_rate(means: Resources, values: dict) -> Choice:
     )
 
 
-def weight_decay_rate(means: Resources, values: dict) -> Choice:
+def weight_decay_rate(resources: Resources, values: dict) -> Choice:
     """Choose the weight decay of the optimizer."""
     rule = OPTIMIZERS.get(values["optimizer"], OPTIMIZERS[OPTIMIZER])
     return Choice(rule["weight_decay_rate"], "as in the trials")
 
 
-def beta_2(means: Resources, values: dict) -> Choice:
+def beta_2(resources: Resources, values: dict) -> Choice:
     """Choose the decay of the second moment from its half-life in tokens."""
-    tokens = values["train_batch_size"] * means.tokens
+    tokens = values["train_batch_size"] * resources.tokens
     beta = max(0.5 ** (tokens / HALF_LIFE_TOKENS), SMALLEST_BETA_2)
     return Choice(
         round(beta, 4), f"a half-life of {HALF_LIFE_TOKENS:,.0f} tokens"
     )
 
 
-def warmup_steps(means: Resources, values: dict) -> Choice:
+def warmup_steps(resources: Resources, values: dict) -> Choice:
     """Choose the number of warm-up steps."""
     steps = max(round(WARMUP_SHARE * values["num_train_steps"]), 1)
     return Choice(steps, f"{WARMUP_SHARE:.0%} of the steps")
 
 
-def eval_steps(means: Resources, values: dict) -> Choice:
+def eval_steps(resources: Resources, values: dict) -> Choice:
     """Choose the steps between two evaluations."""
-    seconds = means.eval_examples * means.example_seconds * EVALUATION_COST
-    fit = EVALUATION_SHARE * means.seconds / seconds if seconds else EVALUATIONS
-    number = max(min(int(fit), EVALUATIONS), 2)
+    seconds = (
+        resources.eval_examples * resources.example_seconds * EVALUATION_COST
+    )
+    affordable = (
+        EVALUATION_SHARE * resources.seconds / seconds
+        if seconds
+        else EVALUATIONS
+    )
+    number = max(min(int(affordable), EVALUATIONS), 2)
     steps = math.ceil(values["num_train_steps"] / number)
     return Choice(steps, f"{number} evaluations of about {seconds:.2g} s")
 
 
-def checkpoint_steps(means: Resources, values: dict) -> Choice:
+def checkpoint_steps(resources: Resources, values: dict) -> Choice:
     """Choose the steps between two checkpoints."""
-    between = max(means.seconds / EVALUATIONS, LEAST_SECONDS)
-    between = min(between, MOST_SECONDS, means.seconds / 2)
-    steps = math.ceil(values["num_train_steps"] * between / means.seconds)
-    return Choice(steps, f"every {between:.0f} s, the most that can be lost")
+    interval = max(resources.seconds / EVALUATIONS, LEAST_SECONDS)
+    interval = min(interval, MOST_SECONDS, resources.seconds / 2)
+    steps = math.ceil(values["num_train_steps"] * interval / resources.seconds)
+    return Choice(steps, f"every {interval:.0f} s, the most that can be lost")
 
 
 def choose_start(config: AlbertConfig, dynamic: bool) -> dict[str, Choice]:
@@ -180,21 +186,21 @@ def choose_start(config: AlbertConfig, dynamic: bool) -> dict[str, Choice]:
       dynamic: whether all records are masked while they are read.
     """
     layers = config.num_hidden_layers
-    fewer = max(math.ceil(layers / 2), config.num_hidden_groups)
+    shallow = max(math.ceil(layers / 2), config.num_hidden_groups)
     reason = "skips the plateau of predicting by frequency alone"
-    chosen = {"initial_weights": Choice("informed", reason)}
+    choices = {"initial_weights": Choice("informed", reason)}
     if dynamic:
         reason = "many masks teach more at first; the end has the usual share"
-        chosen["mask_schedule"] = Choice(MASK_SCHEDULE, reason)
-    if config.sharing == "all" and fewer < layers:
-        depths = f"{fewer}:{SHALLOW_SHARE:g},{layers}"
+        choices["mask_schedule"] = Choice(MASK_SCHEDULE, reason)
+    if config.sharing == "all" and shallow < layers:
+        depths = f"{shallow}:{SHALLOW_SHARE:g},{layers}"
         reason = "the shared weights learn with half the layers at first"
-        chosen["depth_schedule"] = Choice(depths, reason)
-    return chosen
+        choices["depth_schedule"] = Choice(depths, reason)
+    return choices
 
 
 RULES: dict[str, Callable[[Resources, dict], Choice]] = {
-    "dtype": lambda means, _: means.dtype,
+    "dtype": lambda resources, _: resources.dtype,
     "optimizer": lambda *_: Choice(OPTIMIZER, "the best of the trials"),
     "train_batch_size": batch_size,
     "num_train_steps": train_steps,
@@ -209,19 +215,19 @@ RULES: dict[str, Callable[[Resources, dict], Choice]] = {
 
 
 def choose_values(
-    means: Resources, values: dict, fixed: Set[str]
+    resources: Resources, values: dict, fixed: Set[str]
 ) -> dict[str, Choice]:
     """Choose the settings that the user did not set.
 
     Args:
-      means: the resources and sizes of the run.
+      resources: the resources and sizes of the run.
       values: {setting: value} of all settings.
       fixed: names of the settings that the user set.
     """
     values, choices = dict(values), {}
     for name, rule in RULES.items():
         if name not in fixed:
-            choices[name] = rule(means, values)
+            choices[name] = rule(resources, values)
             values[name] = choices[name].value
     return choices
 

@@ -36,7 +36,7 @@ from albert_tf.text.tokenizers import tokenizer_in
 PEAK = 6.0
 
 # Scores of the head for repeats. A word has the score SAME_WORD with each of
-# its occurrences. This includes its own position, where SAME_PLACE must
+# its occurrences. This includes its own position, where SAME_POSITION must
 # therefore outweigh SAME_WORD: 9 - 14 = -5, and exp(-5) = 0.007, compared with
 # 1 for a position of score 0. SEPARATOR lies between two bounds: above log T
 # (6.2 for T = 512), so that a word without a repeat attends to [SEP], and below
@@ -46,7 +46,7 @@ PEAK = 6.0
 # new model (E = 128), scores of other words have a standard deviation of 2 to
 # 3, and the measured shares are about 0.4 and 0.2. Within these bounds, the
 # values are chosen, not derived.
-SAME_WORD, SAME_PLACE, SEPARATOR = 9.0, -14.0, 7.0
+SAME_WORD, SAME_POSITION, SEPARATOR = 9.0, -14.0, 7.0
 
 # Length of the vector that full attention to [SEP] adds to a state. The norm of
 # a state is about sqrt(H), 16 for H = 256 and 28 for H = 768, so the state of a
@@ -70,9 +70,11 @@ def frequencies(count: int, seed: int) -> np.ndarray:
     half are geometrically spaced long waves.
     """
     short = count // 2
-    places = np.arange(short) + np.random.default_rng(seed).uniform(size=short)
+    jittered = np.arange(short) + np.random.default_rng(seed).uniform(
+        size=short
+    )
     long = np.geomspace(0.5, 2 * np.pi / LONGEST_WAVE, count - short)
-    return np.concatenate([places[::-1] * np.pi / short, long])
+    return np.concatenate([jittered[::-1] * np.pi / short, long])
 
 
 def waves(positions: int, radians: np.ndarray) -> np.ndarray:
@@ -93,8 +95,8 @@ def head_kernels(
     short = len(radians) // 2
     pairs = min(size // 2, short)
     query, key = np.zeros((2, 2 * len(radians), size))
-    chosen = np.linspace(0, short - 1, pairs).round().astype(int)
-    for column, wave in enumerate(chosen):
+    wave_indices = np.linspace(0, short - 1, pairs).round().astype(int)
+    for column, wave in enumerate(wave_indices):
         angle = radians[wave] * offset
         cos, sin = np.cos(angle), np.sin(angle)
         block = np.s_[2 * wave : 2 * wave + 2, 2 * column : 2 * column + 2]
@@ -116,8 +118,8 @@ def position_gain(embeddings: AlbertEmbeddings) -> float:
         kernel = to_numpy(embeddings.projection.kernel)
         words *= kernel.shape[0] * np.var(kernel)
     types = np.var(to_numpy(embeddings.token_type_embeddings))
-    places = np.mean(to_numpy(embeddings.position_embeddings) ** 2)
-    return 1.0 / np.sqrt(words + types + places)
+    positions = np.mean(to_numpy(embeddings.position_embeddings) ** 2)
+    return 1.0 / np.sqrt(words + types + positions)
 
 
 def start_positions(
@@ -151,11 +153,11 @@ def readout(embeddings: AlbertEmbeddings) -> np.ndarray:
     return np.eye(embeddings.position_embeddings.shape[1])
 
 
-def add_to(variable: keras.Variable, place: object, more: np.ndarray) -> None:
+def add_to(variable: keras.Variable, index: object, delta: np.ndarray) -> None:
     """Add an array to a part of a variable."""
-    begin = to_numpy(variable)
-    begin[place] += more
-    variable.assign(begin)
+    value = to_numpy(variable)
+    value[index] += delta
+    variable.assign(value)
 
 
 def look_at_neighbors(
@@ -193,7 +195,7 @@ def has_room_for_repeats(albert: AlbertModel) -> bool:
     return albert.embeddings.norm_first and wide
 
 
-def kept_apart(width: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+def reserved_indices(width: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the dimensions reserved for positions, and those for words.
 
     The D / 2 dimensions of every second short wave are reserved for positions,
@@ -204,8 +206,8 @@ def kept_apart(width: int, size: int) -> tuple[np.ndarray, np.ndarray]:
       size: D, the head width.
     """
     waves_begin = 4 * np.arange(size // 4)
-    places = np.sort(np.concatenate([waves_begin, waves_begin + 1]))
-    return places, np.arange(width - size // 2 + 1, width)
+    position_dims = np.sort(np.concatenate([waves_begin, waves_begin + 1]))
+    return position_dims, np.arange(width - size // 2 + 1, width)
 
 
 def reserve_dimensions(embeddings: AlbertEmbeddings, size: int) -> None:
@@ -216,20 +218,22 @@ def reserve_dimensions(embeddings: AlbertEmbeddings, size: int) -> None:
     dimensions reserved for words, and the same norm in the shared dimensions.
     """
     rows = to_numpy(embeddings.word_embeddings)
-    places, words = kept_apart(rows.shape[1], size)
-    rows[:, places] = 0.0
-    others = np.delete(np.arange(rows.shape[1]), np.union1d(places, words))
+    position_dims, word_dims = reserved_indices(rows.shape[1], size)
+    rows[:, position_dims] = 0.0
+    shared_dims = np.delete(
+        np.arange(rows.shape[1]), np.union1d(position_dims, word_dims)
+    )
     scale = np.sqrt(np.mean(to_numpy(embeddings.word_embeddings) ** 2))
-    for part in (words, others):
+    for part in (word_dims, shared_dims):
         norm = np.sqrt(np.mean(rows[:, part] ** 2, axis=1, keepdims=True))
         rows[:, part] *= np.sqrt(np.mean(norm**2)) / np.maximum(norm, 1e-9)
     rows *= scale / np.sqrt(np.mean(rows**2))
     embeddings.word_embeddings.assign(rows)
     types = to_numpy(embeddings.token_type_embeddings)
-    types[:, np.union1d(places, words)] = 0.0
+    types[:, np.union1d(position_dims, word_dims)] = 0.0
     embeddings.token_type_embeddings.assign(types)
     table = to_numpy(embeddings.position_embeddings)
-    table[:, words] = 0.0
+    table[:, word_dims] = 0.0
     embeddings.position_embeddings.assign(table)
 
 
@@ -249,16 +253,18 @@ def look_at_repeats(
     size, embeddings = albert.config.head_size, albert.embeddings
     gain, root = position_gain(embeddings), np.sqrt(size)
     rows = gain * to_numpy(embeddings.word_embeddings)
-    places, words = kept_apart(rows.shape[1], size)
-    same_word = np.mean(np.sum(rows[:, words] ** 2, axis=1))
-    same_place = len(places) * (scale * gain) ** 2
-    of_place = np.arange(len(places))
-    of_word = len(places) + np.arange(len(words))
+    position_dims, word_dims = reserved_indices(rows.shape[1], size)
+    same_word = np.mean(np.sum(rows[:, word_dims] ** 2, axis=1))
+    same_position = len(position_dims) * (scale * gain) ** 2
+    position_columns = np.arange(len(position_dims))
+    word_columns = len(position_dims) + np.arange(len(word_dims))
     key = np.zeros([rows.shape[1], size])
-    key[words, of_word] = np.sqrt(SAME_WORD * root / same_word)
-    key[places, of_place] = np.sqrt(-SAME_PLACE * root / same_place)
+    key[word_dims, word_columns] = np.sqrt(SAME_WORD * root / same_word)
+    key[position_dims, position_columns] = np.sqrt(
+        -SAME_POSITION * root / same_position
+    )
     query = key.copy()
-    query[places] *= -1
+    query[position_dims] *= -1
     separator = rows[sep_id] / np.sum(rows[sep_id] ** 2)
     key[:, -1] = separator * np.sqrt(SEPARATOR * root)
     mark = np.random.default_rng(seed).normal(size=albert.config.hidden_size)
@@ -293,11 +299,11 @@ def start_words(model, data_dir: str, metadata: Metadata) -> int:
     # The main components come last, in the dimensions reserved for words.
     vectors = piece_vectors(read_tokens(data_dir, metadata), *words.shape)
     vectors = vectors[:, ::-1]
-    known = vectors.any(axis=1, keepdims=True)
+    has_vector = vectors.any(axis=1, keepdims=True)
     growth = SCALE / model.config.initializer_range
     segments.assign(growth * segments.numpy())
-    words.assign(np.where(known, SCALE * vectors, growth * words.numpy()))
-    return int(known.sum())
+    words.assign(np.where(has_vector, SCALE * vectors, growth * words.numpy()))
+    return int(has_vector.sum())
 
 
 def start_heads(albert, data_dir: str) -> str:
@@ -317,9 +323,11 @@ def start_heads(albert, data_dir: str) -> str:
     look_at_neighbors(albert, heads, radians, SCALE)
     if repeats:
         look_at_repeats(albert, heads, tokenizer.sep_id, SCALE)
-    more = ", one to the same word elsewhere" if repeats else ""
-    who = "1 head that attends" if heads == 1 else f"{heads} heads that attend"
-    return f"{who} to a word's neighbors{more}"
+    repeat_head = ", one to the same word elsewhere" if repeats else ""
+    neighbor_heads = (
+        "1 head that attends" if heads == 1 else f"{heads} heads that attend"
+    )
+    return f"{neighbor_heads} to a word's neighbors{repeat_head}"
 
 
 def start_new(model, data_dir: str, metadata: Metadata) -> list[str]:

@@ -58,7 +58,7 @@ def pretraining_hooks(
     monitor_of: Callable[[Run], Monitor],
     batches: Callable,
     evaluate: Callable | None,
-    more: Sequence[Hook],
+    user_hooks: Sequence[Hook],
 ) -> list[Hook]:
     """Return the hooks of a pretraining run.
 
@@ -68,21 +68,27 @@ def pretraining_hooks(
       batches: a function that creates training batches (see `Phase.reader`);
         `MeasureSpread` reads the first batches.
       evaluate: see `Evaluate`; None if there are no held-out records.
-      more: the user's hooks, called after evaluations and before checkpoints.
+      user_hooks: the user's hooks, called after evaluations and before
+        checkpoints.
     """
     training, optimizer = run.trainer.training, run.trainer.optimizer.config
-    look = optimizer.peak_step + SETTLED_STEPS
+    check_step = optimizer.peak_step + SETTLED_STEPS
     read, size = run.phases[0].reader(batches), training.eval_batch_size
     number = math.ceil(SPREAD_TEXTS / size)
-    texts = MeasureSpread(look, lambda: read(batch_size=size).take(number))
+    texts = MeasureSpread(
+        check_step, lambda: read(batch_size=size).take(number)
+    )
     warnings = [
-        Warn(every, monitor_of) for every in (look, training.eval_steps)
+        Warn(interval, monitor_of)
+        for interval in (check_step, training.eval_steps)
     ]
     averages = []
     if optimizer.ema_decay:
         averages.append(KeepAverage(training.save_checkpoints_steps))
-    usual = standard(training, evaluate, *warnings, *more, *averages)
-    return [Measure(monitor_of), texts, *usual]
+    standard_hooks = standard(
+        training, evaluate, *warnings, *user_hooks, *averages
+    )
+    return [Measure(monitor_of), texts, *standard_hooks]
 
 
 def start(setup: Setup, trainer: Trainer) -> None:
@@ -92,18 +98,18 @@ def start(setup: Setup, trainer: Trainer) -> None:
     first, metadata = next(iter(setup.folders.items()))
     if not source:
         lines = ["Random weights"]
-        chosen = with_compat(pretraining, pretraining.compat)
-        if chosen.initial_weights == "informed":
+        effective = with_compat(pretraining, pretraining.compat)
+        if effective.initial_weights == "informed":
             lines = start_new(model, first, metadata)
     elif pretraining.init_state == "run":
         lines = warm_start.start_run(source, trainer.state())
     else:
-        moved = None
+        transplant = None
         if pretraining.init_state == warm_start.TRANSPLANT:
             size = config.vocab_size
-            moved = read_transplant(source, setup.vocabulary, first, size)
+            transplant = read_transplant(source, setup.vocabulary, first, size)
         lines = warm_start.start_weights(
-            model, source, config, moved, setup.vocabulary
+            model, source, config, transplant, setup.vocabulary
         )
     distribution.broadcast(setup.strategy, list(trainer.state().values()))
     print("\n  ".join(lines))
@@ -124,8 +130,8 @@ def evaluate(run: Run, folders: Folders, batches: int = -1) -> dict[str, float]:
             folder, folders[folder], batch_size=evaluator.eval_batch_size
         ).take(batches)
     )
-    known = folders[folder].statistics.get(BY_FREQUENCY, {})
-    return metrics | {f"{k}_by_frequency": v for k, v in known.items()}
+    by_frequency = folders[folder].statistics.get(BY_FREQUENCY, {})
+    return metrics | {f"{k}_by_frequency": v for k, v in by_frequency.items()}
 
 
 def make_run(setup: Setup, clock: Clock | None) -> Run:
@@ -148,9 +154,9 @@ def make_run(setup: Setup, clock: Clock | None) -> Run:
 
 def write_flags(setup: Setup) -> None:
     """Write the flags that repeat a run without its time budget."""
-    again = dataclasses.replace(setup.pretraining, budget_hours=0.0)
-    others = setup.optimizer, setup.training, setup.devices
-    settings.write_flagfile(again.output_dir, again, *others)
+    pretraining = dataclasses.replace(setup.pretraining, budget_hours=0.0)
+    configs = setup.optimizer, setup.training, setup.devices
+    settings.write_flagfile(pretraining.output_dir, pretraining, *configs)
 
 
 def train_and_evaluate(
@@ -167,11 +173,11 @@ def train_and_evaluate(
             start(setup, run.trainer)
         if do_train:
             held_out = metrics_of if setup.held_out else None
-            usual = pretraining_hooks(
+            run_hooks = pretraining_hooks(
                 run, monitor_of, setup.batches, held_out, hooks
             )
             first = budget.hooks(setup, metrics_of)
-            train(run, setup.batches, [*first, *usual])
+            train(run, setup.batches, [*first, *run_hooks])
         with run.trainer.evaluated_weights():
             return metrics_of() if do_eval else run.metrics
 

@@ -82,16 +82,16 @@ KINDS = {
 def check_records(config: AlbertConfig, metadata: Metadata) -> None:
     """Raise an error if records do not fit the model."""
     config.check_length("max_seq_length", metadata.max_seq_length)
-    size, most = metadata.vocab_size, config.vocab_size
+    size, limit = metadata.vocab_size, config.vocab_size
     rule = "`vocab_size` of the records must be at most the model's "
-    require(size <= most, f"{rule}`vocab_size`, {most}.", vocab_size=size)
+    require(size <= limit, f"{rule}`vocab_size`, {limit}.", vocab_size=size)
     require(
         config.type_vocab_size >= 2,
         "`type_vocab_size` must be at least 2: records have two segments.",
         type_vocab_size=config.type_vocab_size,
     )
-    if 0 < size < most:
-        print(f"Note: the records use {size} of {most} word embeddings")
+    if 0 < size < limit:
+        print(f"Note: the records use {size} of {limit} word embeddings")
 
 
 def vocabulary_of(data_dir: str, source: str | None) -> Vocabulary | None:
@@ -125,25 +125,25 @@ def check_alike(folders: Folders) -> None:
         for folder, m in folders.items()
     }
     first, *_ = kinds.values()
-    others = [folder for folder, kind in kinds.items() if kind != first]
+    different = [folder for folder, kind in kinds.items() if kind != first]
     require(
-        not others,
+        not different,
         "The folders of `data_dir` must have one task, one vocabulary and one "
         "kind of masking.",
-        data_dir=f"{', '.join(others)} unlike {next(iter(kinds))}",
+        data_dir=f"{', '.join(different)} unlike {next(iter(kinds))}",
     )
 
 
 def check_readers(folders: Folders, devices: DistributionConfig) -> None:
     """Raise an error if hosts without Python would mask dynamic records."""
-    dynamic_ones = [f for f in folders if folders[f].masking(TRAIN) == DYNAMIC]
+    dynamic = [f for f in folders if folders[f].masking(TRAIN) == DYNAMIC]
     require(
-        not (dynamic_ones and distribution.reads_remotely(devices)),
+        not (dynamic and distribution.reads_remotely(devices)),
         "Records made with --masking=dynamic are masked in Python, which the "
         "hosts of a remote TPU do not run: train on the TPU VM with "
         "tpu_name=local, or make the records with --masking=static.",
         tpu_name=devices.tpu_name,
-        data_dir=", ".join(dynamic_ones),
+        data_dir=", ".join(dynamic),
     )
 
 
@@ -265,12 +265,12 @@ class Setup:
 
     def phases(self) -> tuple[phases.Phase, ...]:
         """Return the phases; raise an error if a schedule is invalid."""
-        chosen = self.pretraining
-        depth, masks = chosen.depth_schedule, chosen.mask_schedule
-        if not chosen.do_train:  # use all layers, and the records' masks
+        pretraining = self.pretraining
+        depth, masks = pretraining.depth_schedule, pretraining.mask_schedule
+        if not pretraining.do_train:  # use all layers, and the records' masks
             depth = masks = None
         schedules = phases.read_schedules(
-            chosen.data_dir, depth, masks, self.config
+            pretraining.data_dir, depth, masks, self.config
         )
         if masks:
             phases.check_mask_schedule(masks, self.folders)
@@ -287,8 +287,8 @@ class Setup:
         """Return the trainer of a new model, initialized with the seed."""
         keras.utils.set_random_seed(self.training.random_seed)
         settings = self.pretraining.compat, self.optimizer, self.training
-        about = self.strategy, self.kind, self.vocabulary
-        return make_trainer(self.config, *settings, *about)
+        inputs = self.strategy, self.kind, self.vocabulary
+        return make_trainer(self.config, *settings, *inputs)
 
     @property
     def batches(self) -> Callable:
@@ -318,10 +318,10 @@ def check_inputs(
         data_dir=f"{setup.phases()[-1].data_dir} with none",
     )
     for name in setup.kind.lacks:
-        usual = settings.field_of(PretrainingConfig, name).default
+        default = settings.field_of(PretrainingConfig, name).default
         value, rule = getattr(pretraining, name), "With records of phonemes, "
-        rule += f"`{name}` must keep its default, {usual}."
-        require(value == usual, rule, **{name: value})
+        rule += f"`{name}` must keep its default, {default}."
+        require(value == default, rule, **{name: value})
     source = pretraining.init_checkpoint, pretraining.init_state
     if source[0]:  # before its vocabulary, which may have a foreign format
         AlbertConfig.from_model_dir(source[0], "init_checkpoint")
@@ -363,9 +363,11 @@ def connect_devices(
         "shares of data_dir": [share for _, share in schedule],
         "held-out records": [m.count(EVAL) for m in setup.folders.values()],
     }
-    own = PATHS + tuple(vars(setup.devices))
-    alike = {k: v for k, v in setup.settings.items() if k not in own}
-    distribution.require_alike(workers, alike | contents)
+    machine_settings = PATHS + tuple(vars(setup.devices))
+    shared = {
+        k: v for k, v in setup.settings.items() if k not in machine_settings
+    }
+    distribution.require_alike(workers, shared | contents)
     strategy = workers or distribution.make_strategy(setup.devices)
     training = with_dtype(setup.training, strategy)
     return dataclasses.replace(setup, strategy=strategy, training=training)
@@ -386,6 +388,6 @@ def locked_output(setup: Setup) -> Iterator[None]:
     if not setup.pretraining.do_train:
         yield
         return
-    place = setup.strategy, setup.pretraining.output_dir
-    with checkpoints.locked_model_dir(*place, claim):
+    location = setup.strategy, setup.pretraining.output_dir
+    with checkpoints.locked_model_dir(*location, claim):
         yield

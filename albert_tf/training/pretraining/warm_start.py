@@ -33,7 +33,7 @@ SAME_LANGUAGE = 0.5
 NORMALIZE = {"sentencepiece": normalize, "wordpiece": lowercase_and_strip}
 
 
-def written(tokenizer: Tokenizer) -> list[str]:
+def marked_pieces(tokenizer: Tokenizer) -> list[str]:
     """Return all pieces in SentencePiece notation."""
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))
     if tokenizer.kind == "sentencepiece":
@@ -41,13 +41,13 @@ def written(tokenizer: Tokenizer) -> list[str]:
     return [p[2:] if p.startswith("##") else WORD_MARK + p for p in pieces]
 
 
-def turned(piece: str) -> str:
+def toggle_mark(piece: str) -> str:
     """Return a piece without its initial ▁, or with a ▁ if it has none."""
     bare = piece.removeprefix(WORD_MARK)
     return WORD_MARK + piece if bare == piece else bare
 
 
-def stands_apart(piece: str) -> bool:
+def is_separate_word(piece: str) -> bool:
     """Return whether WordPiece always treats a piece as a separate word."""
     text = piece.removeprefix(WORD_MARK)
     return len(text) == 1 and bool(
@@ -61,18 +61,18 @@ def cut(text: str, ids: dict[str, int]) -> list[int]:
     The result is [] if no piece matches at some position. Pieces match with or
     without ▁, but exact matches are preferred.
     """
-    chosen, begin = [], 0
+    matched, begin = [], 0
     while begin < len(text):
         for end in range(len(text), begin, -1):
             piece = text[begin:end]
-            id = ids.get(piece, ids.get(turned(piece)))
+            id = ids.get(piece, ids.get(toggle_mark(piece)))
             if id is not None:
-                chosen.append(id)
+                matched.append(id)
                 begin = end
                 break
         else:
             return []
-    return chosen
+    return matched
 
 
 def origins(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
@@ -83,7 +83,7 @@ def origins(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
     matched by role, and other pieces that represent no text by name.
     """
     silent = set(old.not_words.tolist())
-    words = written(old)
+    words = marked_pieces(old)
     ids = {p: i for i, p in enumerate(words) if i not in silent}
     names = {words[i]: i for i in silent}
     roles = ("pad_id", "unk_id", "cls_id", "sep_id", "mask_id")
@@ -94,15 +94,15 @@ def origins(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
             return [special[i]]
         if i in new.not_words:
             return [names[piece]] if piece in names else []
-        if old.kind != new.kind and stands_apart(piece):
-            piece = turned(piece)
+        if old.kind != new.kind and is_separate_word(piece):
+            piece = toggle_mark(piece)
         if piece in ids:
             return [ids[piece]]
         texts = piece.split(WORD_MARK)
         rule = NORMALIZE[old.kind]
         return cut(WORD_MARK.join(rule(t, old.config) for t in texts), ids)
 
-    return [origin(i, piece) for i, piece in enumerate(written(new))]
+    return [origin(i, piece) for i, piece in enumerate(marked_pieces(new))]
 
 
 class Transplant:
@@ -143,12 +143,12 @@ class Transplant:
         if self.counts is None:
             return biases
         frequencies = log_frequencies(self.counts)
-        kept = self.old_pieces == 1
-        weights = self.counts * kept
+        shared = self.old_pieces == 1
+        weights = self.counts * shared
         if weights.sum() <= SAME_LANGUAGE * self.counts.sum():
             return frequencies
         shift = np.average(biases - frequencies, weights=weights)
-        biases[~kept] = frequencies[~kept] + shift
+        biases[~shared] = frequencies[~shared] + shift
         return biases
 
     def columns(self, old: np.ndarray, new: np.ndarray) -> np.ndarray:
@@ -166,11 +166,11 @@ class Transplant:
 
     def describe(self) -> str:
         """Return a line with the numbers of copied, composed and new rows."""
-        total, made_of = len(self.origins), self.old_pieces
-        one, new = np.sum(made_of == 1), np.sum(made_of == 0)
+        total, num_origins = len(self.origins), self.old_pieces
+        copied, new = np.sum(num_origins == 1), np.sum(num_origins == 0)
         return (
-            f"{total:,} pieces: {one:,} from the old vocabulary, "
-            f"{total - one - new:,} composed of its pieces, {new:,} new"
+            f"{total:,} pieces: {copied:,} from the old vocabulary, "
+            f"{total - copied - new:,} composed of its pieces, {new:,} new"
         )
 
 
@@ -187,10 +187,10 @@ def read_transplant(
       vocabulary, data_dir: the records' tokenizer or symbols, and their folder.
       size: number of rows in the new table, V or more.
     """
-    more = [[] for _ in range(size - vocabulary.vocab_size)]
-    of_kind = ORIGINS.get(type(vocabulary), origins)
+    padding = [[] for _ in range(size - vocabulary.vocab_size)]
+    find_origins = ORIGINS.get(type(vocabulary), origins)
     return Transplant(
-        of_kind(load_vocabulary(model_dir), vocabulary) + more,
+        find_origins(load_vocabulary(model_dir), vocabulary) + padding,
         read_piece_counts(data_dir, size),
     )
 
@@ -252,10 +252,10 @@ def check_warm_start(
       target: the new run's architecture.
       vocabulary: the records' tokenizer or symbols, if known.
     """
-    known = model_dir and vocabulary_in(model_dir)
-    kinds = [_kind(known), _kind(vocabulary)]
+    source_vocabulary = model_dir and vocabulary_in(model_dir)
+    kinds = [_kind(source_vocabulary), _kind(vocabulary)]
     require(
-        state != TRANSPLANT or (known and kinds[0] == kinds[1]),
+        state != TRANSPLANT or (source_vocabulary and kinds[0] == kinds[1]),
         "`init_state=transplant` needs an `init_checkpoint` and records that "
         "both have a tokenizer, or that both have phoneme symbols.",
         init_checkpoint=f"{model_dir} with {kinds[0]}",
@@ -274,9 +274,9 @@ def check_warm_start(
             "`init_checkpoint` must contain a checkpoint.",
             init_checkpoint=model_dir,
         )
-    if known and state != TRANSPLANT:
+    if source_vocabulary and state != TRANSPLANT:
         require(
-            symbols.have_same_ids(known, vocabulary),
+            symbols.have_same_ids(source_vocabulary, vocabulary),
             "`init_checkpoint` must have the tokenizer of the records, or "
             "`init_state` must be transplant, which rebuilds the word "
             "embeddings for the records' tokenizer.",
@@ -309,13 +309,13 @@ def describe_warm_start(
             f"{target.num_hidden_layers} layers from {source.num_hidden_layers}"
         )
     moved = {
-        (BLOCK.match(ours)[0], BLOCK.match(theirs)[0])
-        for ours, theirs in names.items()
-        if ours != theirs
+        (BLOCK.match(name)[0], BLOCK.match(origin)[0])
+        for name, origin in names.items()
+        if name != origin
     }
     lines += [
-        f"{ours.split('/')[-1]}* from {theirs.split('/')[-1]}*"
-        for ours, theirs in sorted(moved)
+        f"{block.split('/')[-1]}* from {origin.split('/')[-1]}*"
+        for block, origin in sorted(moved)
     ]
     old, new = (c.max_position_embeddings for c in (source, target))
     if old < new:
@@ -326,14 +326,14 @@ def describe_warm_start(
 
 
 def foreign_heads(
-    known: Vocabulary | None, vocabulary: Vocabulary | None
+    source_vocabulary: Vocabulary | None, vocabulary: Vocabulary | None
 ) -> tuple[str, ...]:
     """Return the source's heads whose outputs have another meaning in the run.
 
     Only the word head can be such a head: the outputs of other heads are ids,
     which a transplant matches, or have the same meaning in all models.
     """
-    words = known.words if known else ()
+    words = source_vocabulary.words if source_vocabulary else ()
     return (WORD_HEAD,) if vocabulary and vocabulary.words != words else ()
 
 
@@ -360,8 +360,8 @@ def start_weights(
     changes = transplant.changes() if transplant else {}
     prefix = checkpoints.for_inference(model_dir)
     stored = checkpoints.read_table(prefix)
-    known = vocabulary_in(model_dir)
-    foreign = foreign_heads(known, vocabulary)
+    source_vocabulary = vocabulary_in(model_dir)
+    foreign = foreign_heads(source_vocabulary, vocabulary)
     stored = {n: s for n, s in stored.items() if not n.startswith(foreign)}
     variables, absent = checkpoints.present(model, stored)
     names = {n: source_name(n, source, target) for n in variables}
@@ -385,7 +385,9 @@ def start_weights(
         for head in absent
     ]
     if transplant:
-        lines.append(transplant.describe() + symbols.named(known, vocabulary))
+        lines.append(
+            transplant.describe() + symbols.named(source_vocabulary, vocabulary)
+        )
     return [f"Weights of {prefix}", *lines]
 
 
