@@ -28,7 +28,7 @@ Batch = dict[str, tf.Tensor]
 # weight of 0 pad the last batch. The function is called once per host, on the
 # host's device, because a dataset created elsewhere cannot be sent to the host.
 MakeBatches = Callable[[], tf.data.Dataset]
-KEPT = ("example_weights", "example_numbers")  # returned with the outputs
+EXTRAS = ("example_weights", "example_numbers")  # returned with the outputs
 # Number of batches that a CPU predicts in parallel: a single batch leaves cores
 # idle between matrix products.
 BATCHES_AT_ONCE = 2
@@ -171,13 +171,13 @@ class Evaluator:
 
     def _prediction_step(self, outputs: Callable, spec):
         """Return a cached function that predicts batches with a given spec."""
-        known = (outputs, repr(spec))
-        if known in self._prediction_steps:
-            return self._prediction_steps[known]
+        key = (outputs, repr(spec))
+        if key in self._prediction_steps:
+            return self._prediction_steps[key]
 
         def replica(batch):
-            kept = {name: batch[name] for name in KEPT if name in batch}
-            return outputs(self.model, batch) | kept
+            extras = {name: batch[name] for name in EXTRAS if name in batch}
+            return outputs(self.model, batch) | extras
 
         @functools.partial(tf.function, input_signature=[spec], autograph=False)
         def step(batch):
@@ -187,7 +187,7 @@ class Evaluator:
                 for name, value in values.items()
             }
 
-        self._prediction_steps[known] = step
+        self._prediction_steps[key] = step
         return step
 
     def predict(
