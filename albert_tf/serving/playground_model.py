@@ -7,7 +7,6 @@ label, and `{"text", "entities"}` for a marked text.
 """
 
 import math
-from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -100,28 +99,19 @@ def answer(row: Row, question: str, context: str) -> tuple[dict, dict]:
     """Return the passage with the answer marked, and {answer: probability}.
 
     Whatever `null_score_diff_threshold` is, the model's answer gets the largest
-    probability. An answer may occur several times in the passage. The
-    probabilities of its occurrences are added unless another answer would then
-    come first.
+    probability.
     """
-    first: dict[str, float] = {}  # the most probable occurrence of each text
-    added: dict[str, float] = defaultdict(float)  # all occurrences
-    for text, share in zip(row["answers"], row["probabilities"], strict=True):
-        first.setdefault(text_of(text), float(share))
-        added[text_of(text)] += float(share)
-    decided = text_of(row["answer"])
-    if decided:
+    found = shares(row["answers"], row["probabilities"])
+    if text_of(row["answer"]):
         span = (row["starts"][0], row["ends"][0], "answer")
-        leads = added[decided] == max(added.values())
-        shares = added if leads else first
     else:
         span = None
         odds = max(0.0, float(row.get("null_odds", np.inf)))
         none = 1.0 / (1.0 + math.exp(-odds))
-        shares = {text: x * (1.0 - none) for text, x in added.items()}
-        shares = {NO_ANSWER: none} | shares
-    shares.pop("", None)  # padding
-    return marked(context, [span] if span else []), dict(shares)
+        found = {text: x * (1.0 - none) for text, x in found.items()}
+        found = {NO_ANSWER: none} | found
+    found.pop("", None)  # padding
+    return marked(context, [span] if span else []), found
 
 
 def choose(row: Row, context: str, question: str, choices: str) -> dict:

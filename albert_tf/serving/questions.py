@@ -24,6 +24,9 @@ from albert_tf.tasks.numerics import IMPOSSIBLE, NO_ANSWER
 from albert_tf.tasks.task import Task
 from albert_tf.text.text_graph import TokenSpans, characters, offset_graph
 
+# Outputs beyond the last answer; 0 for other outputs.
+PADDING = {"answers": "", "scores": 2 * NO_ANSWER}
+
 
 class QuestionRows(NamedTuple):
     """Data for locating the answers to a request in the contexts.
@@ -76,8 +79,8 @@ class Answers:
         outputs = self.encoder.run(self.compute, inputs, one_each=False)
         width = tf.shape(inputs["input_ids"])[1]
         spans = self._candidates(asked, width, outputs)
-        score, starts, ends = self._best(asked.windows, *spans)
-        answers = self._texts(asked.context, score, starts, ends)
+        best = self._best(asked, *spans)
+        answers = best | self._chosen(best)
         return answers | self._null(asked.windows, outputs, answers)
 
     def _rows(self, question, context) -> tuple[Tensors, QuestionRows]:
@@ -126,32 +129,48 @@ class Answers:
         return score, starts, ends
 
     @staticmethod
-    def _by_text(windows: Windows, values, fill):
-        """Join the values [R, S] of each text's rows into [B, rows * S]."""
-        ragged = tf.RaggedTensor.from_row_lengths(values, windows.counts)
-        dense = ragged.to_tensor(fill)
-        shape = tf.shape(dense)
-        return tf.reshape(dense, [shape[0], shape[1] * shape[2]])
+    def _sorted(windows: Windows, score, starts, ends) -> list[tf.Tensor]:
+        """Return candidates, by question and then from the best to the worst.
 
-    def _best(self, windows: Windows, score, starts, ends):
-        """Return scores and offsets [B, N] of each text's best candidates."""
-        most = self.encoder.config.top_k
-        every = self._by_text(windows, score, IMPOSSIBLE)
-        missing = tf.maximum(most - tf.shape(every)[1], 0)
-        pads = [[0, 0], [0, missing]]
-        every = tf.pad(every, pads, constant_values=IMPOSSIBLE)
-        score, place = tf.math.top_k(every, most)
-        real = tf.math.is_finite(score)
-        offsets = []
-        for values in (starts, ends):
-            values = tf.pad(self._by_text(windows, values, 0), pads)
-            chosen = tf.gather(values, place, batch_dims=1)
-            offsets.append(tf.where(real, chosen, 0))
-        return score, *offsets
+        The tensors are the questions' indices, scores, starts and ends, all
+        [M].
+        """
+        real = tf.where(tf.math.is_finite(score))
+        texts = tf.gather(windows.texts, real[:, 0])
+        columns = [tf.gather_nd(x, real) for x in (score, starts, ends)]
+        order = tf.argsort(columns[0], direction="DESCENDING", stable=True)
+        by_text = tf.argsort(tf.gather(texts, order), stable=True)
+        order = tf.gather(order, by_text)
+        return [tf.gather(x, order) for x in (texts, *columns)]
 
-    def _texts(self, context, score, starts, ends) -> Tensors:
-        real = tf.math.is_finite(score)  # [B, N]
-        rows = tf.range(tf.shape(context)[0])[:, None] * tf.ones_like(starts)
+    def _best(self, asked: QuestionRows, score, starts, ends) -> Tensors:
+        """Return each question's N best distinct answers, as in `n_best`."""
+        context, width = asked.context, self.encoder.config.top_k
+        most = min(width, self.task.config.n_best_size)
+        rows, *columns = self._sorted(asked.windows, score, starts, ends)
+        found = self._texts(context, rows, *columns)
+        names = tf.strings.join(
+            [tf.strings.as_string(rows), found["answers"]], " "
+        )
+        distinct, groups = tf.unique(names)
+        first = tf.math.unsorted_segment_min(
+            tf.range(tf.size(groups)), groups, tf.size(distinct)
+        )
+        places = tf.RaggedTensor.from_value_rowids(
+            first, tf.gather(rows, first), tf.size(context, tf.int64)
+        )[:, :most]
+
+        def table(name: str) -> tf.Tensor:  # [B, N]
+            values = tf.gather(found[name], places.values)
+            padding = PADDING.get(name, 0)
+            return places.with_values(values).to_tensor(
+                padding, shape=[None, width]
+            )
+
+        return {name: table(name) for name in found}
+
+    def _texts(self, context, rows, score, starts, ends) -> Tensors:
+        """Return the texts and offsets of candidates, all [M]."""
         bounds = byte_bounds(context)
         text, _, _ = cut(context, bounds, rows, starts, ends)
         # Pieces may include the white space around their text.
@@ -163,20 +182,25 @@ class Answers:
         starts += sizes[0] - sizes[1]
         ends -= sizes[1] - sizes[2]
         text, first, last = cut(context, bounds, rows, starts, ends)
-        weights = tf.where(real, score, 2 * NO_ANSWER)
-        # Without any span, the first answer is "", as in `n_best`.
-        counted = real | (tf.range(tf.shape(real)[1]) == 0)
-        shares = tf.nn.softmax(tf.where(counted, weights, IMPOSSIBLE))
         return {
-            "answer": text[:, 0],
             "answers": text,
             "starts": starts,
             "ends": ends,
             "byte_starts": first,
             "byte_ends": last,
-            "scores": weights,
-            "probabilities": shares,
+            "scores": score,
         }
+
+    @staticmethod
+    def _chosen(best: Tensors) -> Tensors:
+        """Return the first answers, and the shares of all answers."""
+        scores = best["scores"]
+        # Without any span, the first answer is "", as in `n_best`.
+        counted = (scores > 2 * NO_ANSWER) | (
+            tf.range(tf.shape(scores)[1]) == 0
+        )
+        shares = tf.nn.softmax(tf.where(counted, scores, IMPOSSIBLE))
+        return {"answer": best["answers"][:, 0], "probabilities": shares}
 
     def _null(self, windows: Windows, outputs, answers) -> Tensors:
         """Return `null_odds` and `answer` if a question may have no answer."""
