@@ -7,7 +7,7 @@ Shapes: B batch, T tokens, P masks per text, K = top_k, V vocabulary.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -91,11 +91,14 @@ class ServedModel:
         return {"serving_default": made[self.default], **made}
 
 
-def of_examples(encoder: Encoder, signature: Signature) -> Signature:
+def of_examples(
+    encoder: Encoder, signature: Signature, optional: Sequence[str] = ()
+) -> Signature:
     """Return a signature that accepts serialized `tf.train.Example`s [B].
 
     The features are named after the signature's inputs. Features for lists,
-    such as choices, contain any number of strings. A second text is optional.
+    such as choices, contain any number of strings. If an `optional` feature is
+    missing, its text is "".
     """
     any_number = tf.io.RaggedFeature(tf.string)
     one = tf.io.FixedLenFeature([], tf.string)
@@ -103,8 +106,8 @@ def of_examples(encoder: Encoder, signature: Signature) -> Signature:
         spec.name: any_number if spec.shape.rank > 1 else one
         for spec in signature.inputs
     }
-    if "text_pair" in features:
-        features["text_pair"] = tf.io.FixedLenFeature([], tf.string, "")
+    for name in optional:
+        features[name] = tf.io.FixedLenFeature([], tf.string, "")
 
     def call(examples: tf.Tensor) -> Tensors:
         parsed = tf.io.parse_example(examples, features)
@@ -174,7 +177,7 @@ def basic_signatures(
         "tokenize_pair": encoder.text_pair(None, ids_and_pieces),
         "embed": encoder.text(*embedded),
         "attention": encoder.text_pair(*attended),
-        "tf_example": of_examples(encoder, examples),
+        "tf_example": of_examples(encoder, examples, ["text_pair"]),
     }
 
 
@@ -332,10 +335,7 @@ def task_server(encoder: Encoder, model, task: Task) -> ServedModel:
         )
         make = MAKERS.get(default, texts)
         asked = signatures[default] = make(encoder, outputs, task)
-        # Examples may have a second text, even for single-text tasks.
-        pairs = "text_pair" in task.fields
-        example = encoder.text_pair(outputs) if pairs else asked
-        signatures["tf_example"] = of_examples(encoder, example)
+        signatures["tf_example"] = of_examples(encoder, asked)
     return ServedModel(
         encoder,
         checkpoints.named_variables(model),

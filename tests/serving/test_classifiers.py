@@ -1,6 +1,7 @@
 """Exported models for sentences agree with their Keras models."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from exporting import TEXTS, close, finetuned, server_of, strings
 from tiny_records import serialized
@@ -54,7 +55,7 @@ def test_multilabel_says_what_is_chosen(tmp_path, pretrained_dir):
 def test_regression_gives_the_score(tmp_path, pretrained_dir):
     """`score` returns the number that the Keras model predicts.
 
-    Serialized examples lead to the same numbers.
+    Serialized examples lead to the same numbers, and must have both texts.
     """
     folder = tmp_path / "model"
     finetuned(folder, pretrained_dir, "regression", pair="b")
@@ -68,3 +69,5 @@ def test_regression_gives_the_score(tmp_path, pretrained_dir):
     ]
     found = server.call("tf_example", tf.constant(examples))
     close(found["score"], wanted)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="text_pair"):
+        server.call("tf_example", tf.constant([serialized(text=["a"])]))
