@@ -283,6 +283,29 @@ class NetworkModel(ModelWithTokenizer):
         with freed_with_graph():
             return super().train_step(data)
 
+    def test_step(self, data):
+        """Evaluate a batch; the task's loss is a mean over all examples.
+
+        Keras would give each batch a weight equal to its number of rows.
+        """
+        if not self.own_loss:
+            return super().test_step(data)
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        how = x, y, self(x, training=False), sample_weight
+        loss = self.compute_loss(*how, training=False)
+        loss *= tf.distribute.get_strategy().num_replicas_in_sync
+        batch = measured(self.task.head, *how[:3])[1]
+        weight = tf.reduce_sum(self._loss_weights(batch, sample_weight))
+        self._loss_tracker.update_state(loss, sample_weight=weight)
+        return self.compute_metrics(*how)
+
+    def _loss_weights(self, batch: dict, sample_weight: Any) -> tf.Tensor:
+        """Return the weight of each row's loss, [B]."""
+        weights = self.task.head.loss_weights(batch)
+        if sample_weight is not None:
+            weights *= tf.cast(sample_weight, tf.float32)
+        return weights
+
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
     ):
@@ -297,9 +320,7 @@ class NetworkModel(ModelWithTokenizer):
                     how = *how[:2], mean_of_words(head, y, how[2])
             return super().compute_loss(x, *how, training)
         outputs, batch = measured(head, x, y, y_pred)
-        weights = head.loss_weights(batch)
-        if sample_weight is not None:
-            weights *= tf.cast(sample_weight, tf.float32)
+        weights = self._loss_weights(batch, sample_weight)
         losses = head.example_losses(outputs, batch)
         if training and self.label_smoothing:
             alike = {name: tf.zeros_like(x) for name, x in outputs.items()}

@@ -347,6 +347,22 @@ def test_tokens_without_a_tag_count_in_no_metric(shallow):
     assert found[names[0]] == pytest.approx(wanted["accuracy"])
 
 
+@pytest.mark.parametrize("weights", [None, [1.0, 0.0, 4.0]])
+def test_an_evaluated_loss_does_not_depend_on_the_batches(shallow, weights):
+    """The loss is a mean over all words, weighted by their examples."""
+    keras.utils.set_random_seed(1)
+    model = Tagger.load(shallow, ["O", "B-X"])
+    model.compile(run_eagerly=True)
+    data = (
+        [["a"], ["so", "bad", "so"], ["good", "film"]],
+        [[0], [1, 1, 1], [0, 1]],
+    )
+    found = [
+        model.evaluate(*data, size, weights, verbose=0) for size in (1, 2, 3)
+    ]
+    assert found == pytest.approx([found[-1]] * 3, rel=1e-5)
+
+
 def test_xla_leaves_out_tokens_without_a_tag():
     """Compiled with XLA, losses and metrics ignore tokens without a tag."""
     rng = np.random.default_rng(2)
