@@ -22,15 +22,21 @@ TEXTS = (str, os.PathLike)
 
 
 def plain(value: Any) -> Any:
-    """Convert NumPy, pandas or TensorFlow values to plain Python.
+    """Convert NumPy, pandas, pyarrow or TensorFlow values to plain Python.
 
-    Scalars become numbers or strings, and arrays become lists. Lists, tuples
-    and dicts are converted entry by entry; other values stay unchanged.
+    Scalars become numbers or strings, and arrays and columns become lists, in
+    which missing values of pandas and pyarrow are None. Lists, tuples and dicts
+    are converted entry by entry; other values stay unchanged.
     """
     if isinstance(value, Mapping):
         return {plain(k): plain(x) for k, x in value.items()}
     if type(value) in (list, tuple):
         return type(value)(map(plain, value))
+    if hasattr(value, "to_pylist"):
+        return value.to_pylist()
+    if hasattr(value, "isna") and hasattr(value, "tolist"):
+        cells = zip(value.tolist(), value.isna(), strict=True)
+        return [None if missing else x for x, missing in cells]
     if hasattr(value, "tolist"):
         return value.tolist()
     return plain(value.numpy()) if hasattr(value, "numpy") else value

@@ -15,8 +15,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, first_line, require
 from albert_tf.base.packages import need
@@ -31,6 +29,7 @@ from albert_tf.data.file_kinds import (
     Source,
 )
 from albert_tf.data.row_files import Handler, Row, stop
+from albert_tf.text.packing import is_column
 
 STATE_FILE = "state.json"  # in a folder written by `Dataset.save_to_disk`
 SPLITS_FILE = "dataset_dict.json"  # in a folder with a subfolder per split
@@ -330,10 +329,7 @@ def _reader(data: Any) -> Callable | None:
         if kind and isinstance(data, kind):
             return read
     columns = isinstance(data, Mapping) and data.values()
-    if columns and all(
-        isinstance(x, Sequence | np.ndarray) and not isinstance(x, str | bytes)
-        for x in columns
-    ):
+    if columns and all(is_column(x) and hasattr(x, "__len__") for x in columns):
         return _column_rows
     if isinstance(data, list | tuple) and data:
         return iter if all(isinstance(x, Mapping) for x in data) else None
@@ -344,7 +340,7 @@ def _column_rows(columns: Mapping) -> Iterator[dict]:
     sizes = {str(name): len(column) for name, column in columns.items()}
     rule = "The columns of a table must have the same length."
     require(len(set(sizes.values())) == 1, rule, **sizes)
-    for cells in zip(*columns.values(), strict=True):
+    for cells in zip(*map(plain, columns.values()), strict=True):
         yield dict(zip(columns, map(plain, cells), strict=True))
 
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
+from albert_tf.base.settings import plain
 from albert_tf.data.file_kinds import ENDINGS, ending_of
 from albert_tf.data.table_sources import BATCH_ROWS, InMemoryTable, as_source
 from albert_tf.tasks.tables import (
@@ -27,12 +28,8 @@ from albert_tf.text.packing import checked_texts, is_column
 
 def listed(values: Any, name: str) -> list:
     """Convert a column to a list of plain Python values; decode bytes."""
-    if isinstance(values, tf.RaggedTensor):
-        values = values.to_list()
-    elif hasattr(values, "numpy"):
-        values = values.numpy()
-    if hasattr(values, "tolist"):  # an array, or a pandas series
-        values = values.tolist()
+    is_ragged = isinstance(values, tf.RaggedTensor)
+    values = values.to_list() if is_ragged else plain(values)
     require(
         is_column(values),
         f"`{name}` must be a list with a value for each example.",

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from albert_tf.base.errors import require
-from albert_tf.base.settings import as_type
+from albert_tf.base.settings import as_type, plain
 
 # Names of the model's inputs.
 INPUTS = ("input_ids", "input_mask", "segment_ids")
@@ -40,12 +40,14 @@ def check_masks(text: str, remaining: int) -> None:
 def is_column(values: Any) -> bool:
     """Return whether an object is iterable and has one value per example.
 
-    Tables are excluded, because iterating over a table yields its column names.
+    Tables are excluded, because iterating over a table may yield its column
+    names.
     """
     return (
         isinstance(values, Iterable)
         and not isinstance(values, str | bytes | Mapping | set)
         and not hasattr(values, "columns")
+        and not hasattr(values, "column_names")
     )
 
 
@@ -53,13 +55,10 @@ def checked_texts(values: Any, name: str) -> list[str]:
     """Return strings as a list; decode bytes, and reject other values.
 
     Args:
-      values: a list, array or tensor.
+      values: a list, array, tensor or column.
       name: the name of the argument, for error messages.
     """
-    if hasattr(values, "numpy"):
-        values = values.numpy()
-    if hasattr(values, "tolist"):  # a scalar becomes a string
-        values = values.tolist()
+    values = plain(values)
     rule = f"`{name}` must be a list of strings."
     require(is_column(values), rule, **{name: repr(values)[:60]})
     texts = []

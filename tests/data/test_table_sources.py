@@ -60,6 +60,15 @@ def hub_columns(rows):
     return {name: whole[name] for name in whole.column_names}
 
 
+def series(rows):
+    """Return columns of a frame that marks missing cells with `NA`."""
+    return dict(frame(rows).convert_dtypes().items())
+
+
+def chunks(rows):
+    return {name: arrow(rows)[name] for name in rows[0]}
+
+
 def parquet(rows, folder, rows_in_group=2):
     path = str(folder / "t.parquet")
     library = pytest.importorskip("pyarrow.parquet")
@@ -87,6 +96,8 @@ def hub_parquet(rows, folder):
         arrow,
         dataset,
         hub_columns,
+        series,
+        chunks,
         lambda rows: dataset(rows).to_iterable_dataset(),
         lambda rows: dataset(rows).with_format("numpy"),
         lambda rows: dataset(rows).data.table,
@@ -143,6 +154,7 @@ def test_cells_of_numpy_are_pythons():
         ({"a": [1], "b": b"text"}, "train_file=dict"),
         ([], "train_file=list []"),
         ({}, "train_file=dict {}"),
+        ({"a": iter("b")}, "train_file=dict {'a': <str"),
     ],
     ids=str,
 )

@@ -126,6 +126,14 @@ def test_a_table_may_be_of_tensors():
     assert table.data == {"text": ["a"], "label": [1]}
 
 
+@pytest.mark.parametrize("dtype", ["Int64", "float64", "object", "category"])
+def test_missing_cells_of_a_series_are_none(dtype):
+    """Every type of pandas column marks a missing value as None."""
+    series = pytest.importorskip("pandas").Series([1, None, 2], dtype=dtype)
+    for column in (series, series.array):
+        assert user_data.listed(column, "y") == [1, None, 2]
+
+
 @pytest.mark.parametrize("size", [None, 2])
 def test_a_generator_without_shapes_is_data(classifier, size):
     """A generator without shapes has the same results as data with shapes.

@@ -20,8 +20,9 @@ from albert_tf.text.packing import checked_texts, is_column, row_length
 def test_columns_have_a_value_per_example(values, wanted):
     """Lists and arrays are columns, but texts, mappings and tables are not."""
     assert is_column(values) is wanted
-    table = type("Table", (list,), {"columns": ()})
-    assert not is_column(table())
+    for name in ("columns", "column_names"):
+        table = type("Table", (list,), {name: ()})
+        assert not is_column(table())
 
 
 @pytest.mark.parametrize(
@@ -37,6 +38,12 @@ def test_columns_have_a_value_per_example(values, wanted):
 def test_texts_in_any_form(values):
     """Lists, arrays and tensors of strings or bytes become lists of strings."""
     assert checked_texts(values, "x") == ["a", "\ufffd"]
+
+
+def test_texts_in_chunks_of_arrow():
+    """A column of a pyarrow table becomes a list of strings."""
+    column = pytest.importorskip("pyarrow").chunked_array([["a"], ["b", "c"]])
+    assert checked_texts(column, "x") == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(
