@@ -8,6 +8,7 @@ import functools
 import itertools
 import json
 import re
+import shlex
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -301,7 +302,8 @@ class AlbertConfig:
         path, named = files.join(model_dir, CONFIG_FILE), {setting: model_dir}
         command = (
             "`python -m albert_tf.convert_checkpoint "
-            f"--input={model_dir} --output=NEW --to=model_dir`"
+            f"--input={shlex.quote(str(model_dir))} --output=NEW "
+            "--to=model_dir`"
         )
         require(
             files.is_folder(model_dir)

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import shlex
 
 import numpy as np
 import pytest
@@ -118,6 +119,16 @@ def test_other_projects_folders_are_told_how_to_come(tmp_path, names):
     command = rf"convert_checkpoint --input={tmp_path} .* --to=model_dir"
     with pytest.raises(InputError, match=command):
         AlbertConfig.from_model_dir(str(tmp_path))
+
+
+def test_the_command_quotes_a_path_with_spaces(tmp_path):
+    """A shell can run the command that the error contains."""
+    folder = tmp_path / "my model"
+    folder.mkdir()
+    with pytest.raises(InputError) as error:
+        AlbertConfig.from_model_dir(str(folder))
+    command = str(error.value).split("`")[1]
+    assert f"--input={folder}" in shlex.split(command)
 
 
 def test_a_folder_that_is_not_there_is_told_so(tmp_path):
