@@ -6,6 +6,7 @@ With `step_file`, the command writes the step to a file instead.
 import dataclasses
 
 from albert_tf.base import program
+from albert_tf.base.console import counted
 from albert_tf.base.errors import require
 from albert_tf.base.settings import (
     ACTIONS,
@@ -133,15 +134,17 @@ def gib(number: int) -> str:
 def plan_lines(plan: Plan, topology: Topology) -> list[str]:
     """Return the lines that describe the step to compile."""
     t, bodies = plan.training, len(plan.config.shared_layers())
-    pieces = t.gradient_accumulation_steps
+    replicas = counted(topology.replicas, "replica")
     loop = plan.loop.form
     if loop == "while":
-        loop += f", {bodies} bodies for {plan.config.num_hidden_layers} layers"
+        loop += f", {counted(bodies, 'compiled layer')} for "
+        loop += f"{plan.config.num_hidden_layers} layers"
     return [
-        f"{topology} ({topology.accelerator_type}): {topology.chips} chips, "
-        f"{topology.replicas} replicas",
-        f"batch {t.train_batch_size} = {topology.replicas} replicas x {pieces} "
-        f"micro-batches x {plan.micro_batch(topology.replicas)} examples of "
+        f"{topology} ({topology.accelerator_type}): "
+        f"{counted(topology.chips, 'chip')}, {replicas}",
+        f"batch {t.train_batch_size} = {replicas} x "
+        f"{counted(t.gradient_accumulation_steps, 'accumulation step')} x "
+        f"{counted(plan.micro_batch(topology.replicas), 'example')} of "
         f"{plan.tokens} tokens, {plan.predictions} predictions, {t.dtype}",
         f"encoder loop: {loop}, "
         f"{'layers' if plan.loop.rematerialize else 'nothing'} rematerialized",

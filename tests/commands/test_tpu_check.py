@@ -79,9 +79,10 @@ def test_a_plan_is_what_the_flags_say(config_file):
     plan = make_plan(TpuCheckConfig(), run, OptimizerConfig(), training)
     assert plan_lines(plan, parse("v5e-8")) == [
         "v5e:2x4 (v5litepod-8): 8 chips, 8 replicas",
-        "batch 64 = 8 replicas x 2 micro-batches x 4 examples of 16 tokens, "
-        "2 predictions, bfloat16",
-        "encoder loop: while, 1 bodies for 2 layers, layers rematerialized",
+        "batch 64 = 8 replicas x 2 accumulation steps x 4 examples of 16 "
+        "tokens, 2 predictions, bfloat16",
+        "encoder loop: while, 1 compiled layer for 2 layers, layers "
+        "rematerialized",
     ]
 
 
