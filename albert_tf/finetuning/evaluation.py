@@ -23,6 +23,7 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.model.ops import is_tpu
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.losses import LOSS_WEIGHTS
+from albert_tf.tasks.predictions import sibling
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import Task
 from albert_tf.training import checkpoints, distribution
@@ -30,7 +31,9 @@ from albert_tf.training.evaluator import Batch, Evaluator
 from albert_tf.training.model_card import write_card
 
 METRICS_FILE = "metrics.json"
-_STEMS = "predictions nbest_predictions null_odds confusion entities errors"
+# Tables that are written only if the labels are known.
+LABELED = ("confusion", "entities", "errors")
+_STEMS = ("predictions", "nbest_predictions", "null_odds", *LABELED)
 # Files that evaluation and prediction write. A user's files may have the same
 # names.
 RESULT_FILES = (
@@ -38,7 +41,7 @@ RESULT_FILES = (
     *(
         f"{part}{stem}.{extension}"
         for part in ("", "eval_")
-        for stem in (*_STEMS.split(), "predictions_*")
+        for stem in (*_STEMS, "predictions_*")
         for extension in ("tsv", "json", "conll", "npy")
     ),
 )
@@ -227,7 +230,7 @@ def write_metrics(output_dir: str, values: dict, model: str = "") -> None:
 
     Args:
       output_dir: the folder to write to.
-      values: the measured values.
+      values: the measured values; None removes an earlier value.
       model: a name for the weights, or "". With a name, the file keeps earlier
         results of the same weights on other splits.
     """
@@ -238,7 +241,20 @@ def write_metrics(output_dir: str, values: dict, model: str = "") -> None:
     if earlier.get("model") != model:
         earlier = {}
     named = {"model": model} if model else {}
-    files.write_json(path, earlier | named | values)
+    table = earlier | named | values
+    files.write_json(path, {k: v for k, v in table.items() if v is not None})
+
+
+def remove_tables(path: str) -> None:
+    """Remove a split's tables that an earlier evaluation with labels wrote.
+
+    Args:
+      path: the path of the predictions without the extension.
+    """
+    for name in LABELED:
+        table = f"{sibling(path, name)}.tsv"
+        if files.exists(table):
+            files.remove(table)
 
 
 def write_report(
@@ -263,8 +279,8 @@ def write_report(
     metrics_file = files.join(folder, METRICS_FILE)
     for split in (*job.eval, *job.predict):
         values, predictions = evaluator.evaluate(split)
-        if values:
-            metrics[split.name] = {**values, "examples": len(split.examples)}
+        measured = {**values, "examples": len(split.examples)}
+        metrics[split.name] = measured if values else None
         part, _, suffix = split.name.partition("_")
         stem = {"eval": "eval_predictions", "predict": "predictions"}[part]
         path = files.join(folder, "_".join(filter(None, (stem, suffix))))
@@ -277,9 +293,11 @@ def write_report(
                 path, split.examples, predictions
             )
             print(f"{len(split.examples)} predictions: {', '.join(written)}")
+            if not values:
+                remove_tables(path)
     if writes:
         model = "; ".join(map(checkpoints.fingerprint, models))
         write_metrics(folder, {**about, **metrics}, model)
         if is_finetuned(folder):
             write_card(folder, folder)
-    return metrics
+    return {name: values for name, values in metrics.items() if values}

@@ -105,6 +105,31 @@ def test_metrics_are_those_of_one_model(finished, opinions, copy, tmp_path):
     assert "eval" not in found and found["model"] != first["model"]
 
 
+@eagerly()
+def test_unlabeled_examples_replace_labeled_ones(finished, opinions, tmp_path):
+    """No metrics of earlier examples stay beside new predictions."""
+    output = tmp_path / "results"
+    labeled = pathlib.Path(opinions["predict_file"])
+    unlabeled = tmp_path / f"unlabeled{labeled.suffix}"
+    lines = labeled.read_text().splitlines()
+    at = lines[0].split("\t").index("label")
+    rows = [line.split("\t") for line in lines[:5]]
+    unlabeled.write_text(
+        "".join("\t".join(r[:at] + r[at + 1 :]) + "\n" for r in rows)
+    )
+    values = {"model_dir": finished[0], "output_dir": str(output)}
+    run(**values, do_eval=True, eval_file=opinions["eval_file"])
+    for file in (labeled, unlabeled):
+        found = run(**values, do_predict=True, predict_file=str(file))
+        known = file == labeled
+        written = json.loads((output / "metrics.json").read_text())
+        assert ("predict" in written) == ("predict" in found) == known
+        assert (output / "confusion.tsv").exists() == known
+    assert "eval" in written
+    assert (output / "eval_confusion.tsv").exists()
+    assert len(predictions(output / "predictions.tsv")) == 4
+
+
 def test_a_refused_run_leaves_the_folder_as_it_was(copy, pretrained, opinions):
     """A run that is refused because its folder is in use writes no flags."""
     flags = os.path.join(copy, "run.flags")
