@@ -159,13 +159,15 @@ def check_members(directories: Sequence[str], job: Job) -> None:
         task=job.task.name,
     )
     tasks = [
-        load_other(directory, "ensemble", job) for directory in directories
+        load_other(directory, "ensemble", job).identity()
+        for directory in directories
     ]
     for directory, task in zip(directories, tasks, strict=True):
+        task.get("columns", {}).pop("id", None)  # which only names examples
         require(
-            task.identity() == tasks[0].identity(),
-            "The models of an `ensemble` must have the same task, labels and "
-            "lengths.",
+            task == tasks[0],
+            "The models of an `ensemble` must have the same task, labels, "
+            "columns (except `id_column`) and lengths.",
             ensemble=f"{directories[0]},{directory}",
         )
 

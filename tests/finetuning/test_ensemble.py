@@ -220,12 +220,16 @@ def test_outputs_are_averaged_over_members():
 
 
 def test_members_have_one_task(pretrained, tmp_path):
-    """If a member's task differs, the error names this member and the first."""
+    """If a member's task differs, the error names this member and the first.
+
+    The column of the examples' names may differ.
+    """
     task = find("classification").updated(max_seq_length=16)
     folders = [str(tmp_path / name) for name in "abc"]
     for folder, labels in zip(folders, ("xy", "xy", "yx"), strict=True):
         shutil.copytree(pretrained, folder)
-        dataclasses.replace(task, labels=tuple(labels)).save(folder)
+        named = task.renamed({"id_column": folder[-1]})
+        dataclasses.replace(named, labels=tuple(labels)).save(folder)
     job = Job(task, tiny.CONFIG, load_tokenizer(pretrained), (), (), ())
     evaluation.check_members(folders[:2], job)
     other = f"same task.*ensemble={folders[0]},{folders[2]}$"
