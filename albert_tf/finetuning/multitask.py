@@ -157,13 +157,11 @@ def portions(weights: Sequence[float], size: int, unit: int) -> list[int]:
         train_batch_size=size,
         tasks=len(weights),
     )
-    spare = units - len(weights)  # after one unit for each task
-    exact = [weight * spare for weight in weights]
-    counts = [int(x) for x in exact]
-    rests = sorted(range(len(exact)), key=lambda i: counts[i] - exact[i])
-    for i in rests[: spare - sum(counts)]:
-        counts[i] += 1
-    return [(n + 1) * unit for n in counts]
+    counts = [1] * len(weights)
+    while sum(counts) < units:
+        lacking = [w * units - n for w, n in zip(weights, counts, strict=True)]
+        counts[lacking.index(max(lacking))] += 1
+    return [n * unit for n in counts]
 
 
 BEST_METRIC = "mean"  # the mean over the tasks' main metrics

@@ -100,8 +100,12 @@ def together(data_dir, finished, tmp_path_factory):
 def test_portions_of_a_batch():
     """Weights determine each task's portion of a batch.
 
-    A portion is a multiple of the given unit, and at least one unit.
+    A portion is a multiple of the given unit, and at least one unit. If no task
+    needs that minimum, a portion differs from its share by less than one unit.
     """
+    assert portions([0.25, 0.75], 8, 1) == [2, 6]
+    assert portions([0.6, 0.2, 0.2], 40, 1) == [24, 8, 8]
+    assert portions([0.98, 0.01, 0.01], 8, 1) == [6, 1, 1]
     assert portions([0.75, 0.25], 16, 1) == [12, 4]
     assert portions([0.99, 0.01], 16, 2) == [14, 2]
     assert portions([0.5, 0.3, 0.2], 32, 4) == [16, 8, 8]
