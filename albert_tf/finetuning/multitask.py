@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
+from albert_tf.base.settings import write_flagfile
 from albert_tf.finetuning.evaluation import (
     Metrics,
     TaskEvaluator,
@@ -291,8 +292,9 @@ def finish(
     for name, job in jobs.items():
         folder = files.join(s.run.output_dir, name)
         if chief:
+            kept = checkpoints.for_inference(s.run.output_dir)
             table = trainer.model.encoder() | trainer.model.head(name)
-            checkpoints.save(folder, table, trainer.step)
+            checkpoints.save(folder, table, checkpoint_files.number(kept))
         splits = write_report(folder, job, evaluators[name], chief, [folder])
         if chief:
             save_threshold(folder, evaluators[name])
@@ -323,7 +325,8 @@ def make_directories(s: Settings, jobs: dict[str, Job]) -> dict[str, Job]:
         for name, job in jobs.items()
     }
     check_something_left(s, *jobs.values())
-    s.write_flags()
+    for folder in (output_dir, *folders.values()):
+        write_flagfile(folder, *s.configs())
     return jobs
 
 

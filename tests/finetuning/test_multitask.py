@@ -235,7 +235,9 @@ def test_portions_are_of_equal_parts(
     assert found == [(pytest.approx([2 / 3, 1 / 3]), [15, 9])]
     assert "A batch has 15 of sst-2, 9 of rte\n" in capsys.readouterr().out
     names = {"run.flags", "tokenizer.json", "rte/task.json", "sst-2/task.json"}
-    assert names <= contents(output).keys()
+    left = contents(output)
+    assert names <= left.keys()
+    assert left["rte/run.flags"] == left["run.flags"]  # for the model card
     checkpoints.save(str(output), {"x": tf.Variable(1.0)}, 1)
     assert finetune_together(s) == {} and len(found) == 2
     os.remove(output / "rte" / "task.json")
@@ -264,7 +266,7 @@ def test_a_stopped_run_of_several_tasks_has_no_metrics(over, monkeypatch):
 
 
 def test_what_a_run_of_several_tasks_leaves(tmp_path, monkeypatch):
-    """Each task's folder has the encoder and the task's head, at the last step.
+    """Each task's folder has the encoder and the task's head, at the best step.
 
     A file in the run's folder has the metrics of all tasks, if there are any.
     """
@@ -281,7 +283,9 @@ def test_what_a_run_of_several_tasks_leaves(tmp_path, monkeypatch):
     )
     s = build(model_dir="m", output_dir=str(tmp_path), do_train=True)
     jobs = dict.fromkeys("ab", Job(task, tiny.CONFIG, None, (), (), ()))
-    trainer = mock.Mock(strategy=ONE_DEVICE, model=model, step=3)
+    trainer = mock.Mock(strategy=ONE_DEVICE, model=model, step=5)
+    for folder, step in ((tmp_path, 5), (tmp_path / checkpoints.BEST, 3)):
+        checkpoints.save(str(folder), {"x": tf.Variable(1.0)}, step)
     how = s, jobs, {"a": "of a", "b": "of b"}, trainer
     assert multitask.finish(*how) == {}
     assert not (tmp_path / "metrics.json").exists()
