@@ -179,7 +179,6 @@ class Evaluator:
             extras = {name: batch[name] for name in EXTRAS if name in batch}
             return outputs(self.model, batch) | extras
 
-        @functools.partial(tf.function, input_signature=[spec], autograph=False)
         def step(batch):
             values = self.strategy.run(replica, (batch,))
             return {
@@ -187,8 +186,11 @@ class Evaluator:
                 for name, value in values.items()
             }
 
-        self._prediction_steps[key] = step
-        return step
+        # `partial` as in `on_devices`: each kind of output has its own trace.
+        self._prediction_steps[key] = tf.function(
+            functools.partial(step), input_signature=[spec], autograph=False
+        )
+        return self._prediction_steps[key]
 
     def predict(
         self, batches: MakeBatches, outputs: Callable

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import logging
 import os
 import pathlib
 import subprocess
@@ -96,6 +97,24 @@ def test_a_processor_computes_batches_at_once_to_the_same_bits(
     monkeypatch.setattr(evaluator_module, "BATCHES_AT_ONCE", 1)
     for name, value in evaluator.predict(batches, outputs).items():
         np.testing.assert_array_equal(together[name], value)
+
+
+def test_many_kinds_of_outputs_are_no_warning(features, caplog):
+    """Predicting many kinds of outputs causes no warning about retracing."""
+    evaluator = Evaluator(
+        make_strategy(DistributionConfig()),
+        lambda: AlbertForPretraining(tiny.SHALLOW),
+        PretrainingObjective(),
+        5,
+    )
+    batches = functools.partial(evaluation_batches, features, 5, False)
+    with caplog.at_level(logging.WARNING, "tensorflow"):
+        for _ in range(6):
+            found = evaluator.predict(
+                batches, lambda model, batch: {"ids": batch["input_ids"]}
+            )
+    assert found["ids"].shape == (len(LENGTHS), 16)
+    assert not caplog.records
 
 
 def two_hosts():
