@@ -209,9 +209,15 @@ def check_targets(recipe: RecipeConfig, task: Task) -> None:
 
 
 def load_teacher(directory: str, job: Job) -> Task:
-    """Return a teacher's task; raise an error if it does not fit the job."""
-    task = load_other(directory, "teacher", job)
-    same = dataclasses.replace(job.task.for_model(task), config=job.task.config)
+    """Return a teacher's task; raise an error if it does not fit the job.
+
+    Its labels may be in another order than the student's.
+    """
+    task = fitting = load_other(directory, "teacher", job)
+    if task.has_classes and set(task.labels) == set(job.task.labels):
+        fitting = dataclasses.replace(task, labels=job.task.labels)
+    same = job.task.for_model(fitting)
+    same = dataclasses.replace(same, config=job.task.config)
     require(
         same == job.task,
         "`teacher` must have the same labels as the training examples.",
@@ -242,6 +248,9 @@ def teach(
         lambda: evaluation_batches(split.features, batch_size, bucketed),
         task.head.outputs,
     )
+    if task.has_classes and task.labels != job.task.labels:
+        order = [task.labels.index(label) for label in job.task.labels]
+        outputs = {name: value[..., order] for name, value in outputs.items()}
     features = with_teacher(split.features, outputs, task.head.token_outputs)
     train = (dataclasses.replace(split, features=features),)
     return dataclasses.replace(job, train=train)

@@ -15,7 +15,7 @@ from tiny_questions import asked
 
 from albert_tf.finetuning.finetuning_setup import Job, Split
 from albert_tf.finetuning.recipe import RecipeConfig
-from albert_tf.finetuning.soft_targets import SoftTargets, teach
+from albert_tf.finetuning.soft_targets import TEACHER, SoftTargets, teach
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.classification import Example
@@ -164,6 +164,37 @@ def soft_loss(objective, student, features, bucketed):
     return loss.numpy(), [tf.convert_to_tensor(g).numpy() for g in gradients]
 
 
+def taught_by(folder, task, features, config, tokenizer, examples):
+    """Return the recipe and the features with the outputs of a teacher."""
+    recipe = RecipeConfig(
+        teacher=folder, distillation_weight=1.0, distillation_temperature=T
+    )
+    strategy = make_strategy(DistributionConfig(num_cpu_replicas=1))
+    train = (Split("train", examples, features),)
+    job = teach(
+        Job(task, config, tokenizer, train, (), ()), recipe, strategy, 2, True
+    )
+    return recipe, job.train[0].features
+
+
+@pytest.mark.parametrize("kind", ["classification", "token_classification"])
+def test_a_teacher_with_labels_in_another_order(
+    kind, pretrained_dir, tokenizer, tmp_path
+):
+    """A teacher's outputs are in the order of the student's labels."""
+    task, examples = KINDS[kind]()
+    folder = str(tmp_path / "teacher")
+    teacher = exporting.model_dir(folder, pretrained_dir, task, layers=1)
+    given = task.features(examples, tokenizer), teacher.albert.config
+    found = []
+    for labels in (task.labels, task.labels[::-1]):
+        dataclasses.replace(task, labels=labels).save(folder)
+        _, features = taught_by(folder, task, *given, tokenizer, examples)
+        arrays = features.arrays | features.token_arrays
+        found.append(arrays[f"{TEACHER}logits"])
+    np.testing.assert_array_equal(found[1], found[0][..., ::-1])
+
+
 @pytest.fixture(scope="module", params=KINDS)
 def taught(request, pretrained_dir, tokenizer, tmp_path_factory):
     """Return the kind, objective, teacher and features with teacher outputs."""
@@ -174,14 +205,9 @@ def taught(request, pretrained_dir, tokenizer, tmp_path_factory):
     features = task.features(examples, tokenizer)
     config = AlbertConfig.from_model_dir(folder)
     config = dataclasses.replace(config, num_hidden_layers=1)  # for the student
-    train = (Split("train", examples, features),)
-    recipe = RecipeConfig(
-        teacher=folder, distillation_weight=1.0, distillation_temperature=T
-    )
-    strategy = make_strategy(DistributionConfig(num_cpu_replicas=1))
-    job = Job(task, config, tokenizer, train, (), ())
-    job = teach(job, recipe, strategy, 2, True)
-    return kind, SoftTargets(task, recipe), teacher, job.train[0].features
+    given = folder, task, features, config, tokenizer, examples
+    recipe, features = taught_by(*given)
+    return kind, SoftTargets(task, recipe), teacher, features
 
 
 @pytest.mark.slow_after(1)
