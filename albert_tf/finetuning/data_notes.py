@@ -119,6 +119,24 @@ def text_notes(
     return lines
 
 
+def missing_notes(examples: Sequence[Any]) -> list[str]:
+    """Return [note] if some, but not all, labels are missing, otherwise []."""
+    fields = "label", "tags", "answers"  # of the kinds of examples
+    labels = [
+        getattr(example, field)
+        for example in examples
+        for field in fields
+        if hasattr(example, field)
+    ]
+    missing = sum(label is None for label in labels)
+    if missing in (0, len(labels)):
+        return []
+    return [
+        f"Note: {missing:,} of {len(labels):,} labels are missing, so the "
+        "predictions are not scored"
+    ]
+
+
 def _is_unspaced(character: str) -> bool:
     return unicodedata.name(character, "").startswith(UNSPACED_SCRIPTS)
 
@@ -159,5 +177,6 @@ def notes(
     lines = label_notes(task, counts) if any(counts.values()) else []
     if task.kind == "token_classification":
         lines += word_notes([sentence.words for sentence in examples])
+    lines += missing_notes(examples)
     alone = task.kind == "embedding"
     return [*lines, *text_notes(features, tokenizer, alone)]

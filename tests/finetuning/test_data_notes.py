@@ -11,6 +11,7 @@ from albert_tf.finetuning.data_notes import (
     notes,
     word_notes,
 )
+from albert_tf.tasks.classification import Example
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.tagged_words import Sentence
@@ -128,6 +129,20 @@ def test_other_labels_are_not_counted(words):
     """Numbers and missing labels are not counted as classes."""
     assert not notes(find("regression"), features([4], labels=[0.5]), words)
     assert not notes(task_with(["a", "b"]), features([4]), words)
+
+
+def test_missing_labels_are_counted(words):
+    """A note states that some labels are missing, but not that all are."""
+    rows, task = features([4, 4, 4]), task_with(["a", "b"])
+    for labels, noted in (([1, None, 0], 1), ([None] * 3, 0), ([0, 1, 0], 0)):
+        examples = [Example("", "text", "", label) for label in labels]
+        found = notes(task, rows, words, examples)
+        told = "Note: 1 of 3 labels are missing, so the predictions are not "
+        assert found == [f"{told}scored"] * noted
+    tagged = [Sentence(("a",), tags, "file", 1) for tags in (("a",), None)]
+    tagger = task_with(["a", "b"], "token_classification")
+    (line,) = notes(tagger, features([4, 4]), words, tagged)
+    assert line.startswith("Note: 1 of 2 labels")
 
 
 @pytest.mark.parametrize(
