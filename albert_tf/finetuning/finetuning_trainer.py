@@ -147,14 +147,14 @@ class EarlyStopping(Hook):
         waited = evaluations_without_gain(values)
         patience = recipe.early_stopping
         run.ended_early = 0 < patience <= waited
-
-    def after(self, run, window):
-        self.begin(run)
         if run.ended_early:
             run.progress.message(
                 f"Ended at step {run.step} of {run.end}: `{self.metric}` has "
-                f"not increased in {self.recipe.early_stopping} evaluations"
+                f"not increased in {patience} evaluations"
             )
+
+    def after(self, run, window):
+        self.begin(run)
 
 
 ENCODER = ("albert/",)

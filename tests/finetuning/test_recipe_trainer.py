@@ -232,7 +232,8 @@ def test_early_stopping(shallow, opinions, tmp_path, monkeypatch):
 def test_where_a_run_was_stopped_does_not_count(tmp_path):
     """Only regular evaluations count for early stopping and plateaus.
 
-    A run also evaluates when it stops at `stop_step`.
+    A run also evaluates when it stops at `stop_step`. A run that ended early
+    says so again when it is resumed.
     """
     run = mock.Mock(history=History(str(tmp_path)))
     recipe = RecipeConfig(early_stopping=2, plateau_patience=2)
@@ -246,6 +247,8 @@ def test_where_a_run_was_stopped_does_not_count(tmp_path):
         run.trainer.rate.factor.assign.assert_called_with(rate)
     (said,) = run.progress.message.call_args.args
     assert "`accuracy` has not increased in 2 evaluations" in said
+    follow.begin(run)
+    assert run.progress.message.call_count == 2
     run.trainer.reset_mock()
     for patience, over in ((0, False), (1, True)):
         recipe = RecipeConfig(early_stopping=patience)
