@@ -254,7 +254,7 @@ class Run:
         self.check_folder = files.unmoved(self.folder, "output_dir")
         self.bad_steps = 0  # consecutive, up to the last step
         if self.last_good:
-            self.progress.message(self._resumed(facts))
+            self._resume()
 
     def _check(self, saved: Arrays) -> None:
         expected = {n: s for n, (_, s) in self.file.bundle.shapes().items()}
@@ -267,18 +267,18 @@ class Run:
             f"{', '.join(different[:3])}",
         )
 
-    def _resumed(self, facts: dict) -> str:
-        """Describe the checkpoint to resume from, and any changed settings."""
-        lines = [
+    def _resume(self) -> None:
+        """Print where the run resumes; print and record changed settings."""
+        where = (
             f"Resuming at step {self.step} from {self.last_good}, at example "
             f"{self.position} of {self.config.data_dir}"
-        ]
-        lines += [
-            f"Note: {name} was {facts[name]} and is {value}: {change}"
-            for name, (value, change) in self.file.info["facts"].items()
-            if facts.get(name, value) != value
-        ]
-        return "\n".join(lines)
+        )
+        facts = self.file.info["facts"]
+        changes = checkpoint_files.changes(self.last_good, facts)
+        notes = [f"Note: {change}" for change in changes]
+        self.progress.message("\n".join([where, *notes]))
+        if self.step < self.last:
+            self.history.resume(self.step, changes)
 
     def batches(self, pool: ThreadPoolExecutor) -> Iterator[Arrays]:
         """Yield the training batches, starting at the current position."""

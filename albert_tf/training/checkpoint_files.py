@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, first_line, require
+from albert_tf.base.settings import RunFact
 
 NAME = "ckpt-"
 STATE_FILE = "checkpoint"
@@ -79,6 +80,16 @@ def read_facts(prefix: str) -> dict:
     facts = files.read_json_object(path, what).get("about")
     require(isinstance(facts, dict), f"{what} must be an object.", path=path)
     return facts
+
+
+def changes(prefix: str, facts: dict[str, RunFact]) -> list[str]:
+    """Describe the facts that differ from those stored with a checkpoint."""
+    earlier = read_facts(prefix)
+    return [
+        f"{name} was {earlier[name]} and is {value}: {change}"
+        for name, (value, change) in facts.items()
+        if earlier.get(name, value) != value
+    ]
 
 
 class Damaged(InputError):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Sequence
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
@@ -16,6 +17,7 @@ RUN_FILES = (
     *checkpoint_files.FILES,
 )
 HEALTH = "health"  # the split of rows that have a `kind` and a `note`
+RESUMED = "resumed"  # the kind of notes on settings that changed
 
 
 def read_row(line: str, place: str) -> dict:
@@ -70,6 +72,17 @@ class History:
     def add(self, step: int, split: str, values: dict) -> None:
         """Append a row; `split` is "train", "eval" or `HEALTH`."""
         self.rows.append({"step": step, "split": split, **values})
+
+    def resume(self, step: int, changes: Sequence[str]) -> None:
+        """Add a note for each setting that changes at the step of a resume.
+
+        Notes of an earlier process that resumed at the same step are dropped,
+        because its steps did not last.
+        """
+        dropped = {"step": step, "kind": RESUMED}.items()
+        self.rows = [r for r in self.rows if not dropped <= r.items()]
+        for note in changes:
+            self.add(step, HEALTH, {"kind": RESUMED, "note": note})
 
     def save(self) -> None:
         """Write all rows, one JSON object per line."""

@@ -12,7 +12,7 @@ from albert_tf.base.settings import FLAG_FILE
 from albert_tf.data.records.metadata import PHONEMES
 from albert_tf.model.config import CONFIG_FILE
 from albert_tf.text.symbols import SYMBOLS_FILE
-from albert_tf.training.history import HISTORY_FILE, History
+from albert_tf.training.history import HEALTH, HISTORY_FILE, History
 from albert_tf.training.phases import folders
 
 CARD = "README.md"
@@ -99,14 +99,34 @@ def sources_of(flags: dict[str, str]) -> dict[str, str]:
     return sources | ({"Text": ", ".join(counts)} if counts else {})
 
 
+def settings_of_records(flags: dict[str, str]) -> list[str]:
+    """Describe the settings with which each folder of records was built."""
+    lines = []
+    for folder in dict.fromkeys(folders(flags.get("data_dir", ""))):
+        metadata = files.read_optional_json(folder, "metadata.json")
+        known = metadata.get("settings", {}).items()
+        pairs = [f"{k}={value}" for k, value in known if value is not None]
+        if pairs:
+            lines.append(f"{folder}: {', '.join(pairs)}")
+    return lines
+
+
+def rows_of(folder: str, split: str) -> list[dict]:
+    """Return the rows of a split in a run's history, if there is one."""
+    if not (folder and files.exists(files.join(folder, HISTORY_FILE))):
+        return []
+    return [r for r in History.read(folder).rows if r["split"] == split]
+
+
 def metrics_of(folder: str) -> dict[str, dict[str, float]]:
-    """Return {split: metrics} of the last evaluation."""
+    """Return {split: metrics} of the last evaluation, and its step."""
     measured = files.read_optional_json(folder, "metrics.json")
     splits = {k: v for k, v in measured.items() if isinstance(v, dict)}
-    if splits or not files.exists(files.join(folder, HISTORY_FILE)):
-        return splits
-    held_out = History.read(folder).last("eval")
-    return {"eval": held_out} if held_out else {}
+    last = [] if splits else rows_of(folder, "eval")[-1:]
+    return splits | {
+        row["split"]: {k: v for k, v in row.items() if k != "split"}
+        for row in last
+    }
 
 
 def loading(form: str, kind: str, name: str) -> str:
@@ -163,7 +183,8 @@ def purpose_of(task: Mapping, kind: str) -> str:
         )
     if not task:
         return (
-            ", pretrained to predict masked words and the order of sentences."
+            ", pretrained to predict masked words and to classify pairs of "
+            "text segments."
         )
     sentence = f" for the task {task['name']} ({task['kind']})."
     labels = ", ".join(map(str, task.get("labels", ())))
@@ -208,14 +229,21 @@ def card(folder: str, source: str, form: str) -> str:
     path, flags = files.join(source, FLAG_FILE), ""
     if files.exists(path):
         flags = files.read_text(path, "The flagfile").strip()
-    sources = sources_of(read_flags(source))
-    trained_on = [f"- {what}: {value}" for what, value in sources.items()]
+    given = read_flags(source)
+    sources = sources_of(given).items()
+    trained_on = [f"- {what}: {value}" for what, value in sources]
     language = "bash" if form == "model_dir" and kind else "python"
     sections = {
         "Trained on": trained_on or NO_SOURCES,
         "Metrics": metrics_table(metrics_of(source)),
         "How to load it": [f"```{language}", loading(form, kind, name), "```"],
     }
+    noted = [row for row in rows_of(source, HEALTH) if "note" in row]
+    if noted:
+        lines = [f"- Step {row['step']}: {row['note']}" for row in noted]
+        sections["Notes"] = lines
+    if records := settings_of_records(given):
+        sections["Settings of the records"] = ["```", *records, "```"]
     if flags:
         sections["Flags of the run"] = ["```", flags, "```"]
     lines = [*head_of(form, kind), MARK, "", f"# {name}", ""]

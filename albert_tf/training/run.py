@@ -173,16 +173,19 @@ class Run:
         if self.chief:
             self.scalars.write(self.step, split, values)
 
-    def resume_message(self) -> str:
-        """Describe the checkpoint to resume from, and any changed settings."""
-        lines = [f"Resuming at step {self.step} from {self.last_good}"]
-        earlier = checkpoint_files.read_facts(self.last_good)
-        lines += [
-            f"Note: {name} was {earlier[name]} and is {value}: {change}"
-            for name, (value, change) in self.facts.items()
-            if earlier.get(name, value) != value
-        ]
-        return "\n".join(lines)
+    def resume(self) -> None:
+        """Print where the run resumes, and print and record changed settings.
+
+        A complete run does not use its new settings, so it records none.
+        """
+        where = f"Resuming at step {self.step} from {self.last_good}"
+        changes = checkpoint_files.changes(self.last_good, self.facts)
+        notes = [f"Note: {change}" for change in changes]
+        self.progress.message("\n".join([where, *notes]))
+        if self.finished:
+            self.progress.message(self.nothing_left())
+        else:
+            self.history.resume(self.step, changes)
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -442,9 +445,7 @@ def train(run: Run, batches: Callable, hooks: Sequence[Hook]) -> None:
     progress = run.progress
     with naming_last_checkpoint(run), StopOnSignal(progress.message) as stop:
         if run.last_good:
-            progress.message(run.resume_message())
-        if run.finished:
-            progress.message(run.nothing_left())
+            run.resume()
         hooks = [*hooks, stop]
         for hook in hooks:
             hook.begin(run)

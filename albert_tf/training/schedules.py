@@ -4,12 +4,15 @@ A schedule is a function of an `OptimizerConfig`, the number of steps of the run
 and a float32 step counted from 0.
 """
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable
 
 import keras
 import tensorflow as tf
+
+from albert_tf.base.errors import require
 
 # ALBERT's rate for batches of 4096 sequences.
 RATE_AT_4096 = 0.00176
@@ -122,3 +125,27 @@ class RunRate(keras.optimizers.schedules.LearningRateSchedule):
     def follow(self, clock) -> None:
         """Use the schedule positions of a `Clock` from now on."""
         self.clock.assign([clock.step, clock.position, clock.pace])
+
+
+def with_rate(optimizer, training):
+    """Return settings with `learning_rate=auto` resolved; print the rate.
+
+    Args:
+      optimizer: the settings of the optimizer.
+      training: the settings of the training, with the batch size.
+    """
+    if optimizer.learning_rate != "auto":
+        return optimizer
+    require(
+        optimizer.optimizer == "lamb",
+        "`learning_rate` must be a number unless optimizer=lamb; auto is "
+        "LAMB's rule.",
+        learning_rate="auto",
+        optimizer=optimizer.optimizer,
+    )
+    batch = training.train_batch_size
+    rate = scaled_rate(batch)
+    print(
+        f"learning_rate=auto: {RATE_AT_4096} x sqrt({batch} / 4096) = {rate:g}"
+    )
+    return dataclasses.replace(optimizer, learning_rate=rate)

@@ -4,7 +4,7 @@ import pytest
 
 from albert_tf.base.errors import InputError
 from albert_tf.training.optimizer import OptimizerConfig
-from albert_tf.training.pretraining.pretraining_settings import with_rate
+from albert_tf.training.schedules import with_rate
 from albert_tf.training.training_config import TrainingConfig
 
 

@@ -52,27 +52,39 @@ def test_a_card_names_tables_in_memory(tmp_path):
 def test_a_card_of_a_pretrained_model(tmp_path):
     """The card of a pretrained model lists the last held-out metrics.
 
-    The card also states the numbers of documents and sentences in the records.
+    The card also states the step of these metrics, how many documents and
+    sentences the records have, how each folder of records was built, and the
+    notes in the history.
     """
     records = tmp_path / "records"
     records.mkdir()
     statistics = {"documents": 7, "sentences": 4321}
-    model(records, metadata_json={"statistics": statistics})
-    folder = model(tmp_path)
-    (tmp_path / "run.flags").write_text(f"--data_dir=other:0.5,{records}\n")
+    built = {"ngram": 3, "random_next_sentence": True, "split_sentences": None}
+    metadata = {"statistics": statistics, "settings": built}
+    model(records, metadata_json=metadata)
+    folder, short = model(tmp_path), tmp_path / "short"
+    short.mkdir()
+    model(short, metadata_json={"settings": {"ngram": 1}})
+    phases = f"--data_dir={records}:0.1,{short}:0.5,{records}\n"
+    (tmp_path / "run.flags").write_text(phases)
     rows = [{"step": 5, "split": "eval", "loss": 3.0}]
     rows += [{"step": 9, "split": "eval", "loss": 2.5}]
     rows += [{"step": 9, "split": "train", "loss": 1.0}]
+    note = "beta_1 was 0.9 and is 0.8: another update rule"
+    rows += [{"step": 7, "split": "health", "kind": "resumed", "note": note}]
     lines = [json.dumps(row) + "\n" for row in rows]
     (tmp_path / "history.jsonl").write_text("".join(lines))
     write_card(folder, folder)
     text = (tmp_path / CARD).read_text("utf-8")
     assert "- Text: 7 documents, 4,321 sentences" in text
     metrics = [line for line in text.splitlines() if line.startswith("| eval")]
-    assert metrics == ["| eval | loss | 2.5 |"]
+    assert metrics == ["| eval | step | 9 |", "| eval | loss | 2.5 |"]
+    assert f"\n## Notes\n\n- Step 7: {note}\n" in text
     assert "fill-mask" in text and "```python\nimport albert_tf\n" in text
     assert f'albert = albert_tf.load("{tmp_path.name}")' in text
-    assert ", pretrained to predict masked words and the order" in text
+    assert ", pretrained to predict masked words and to classify" in text
+    said = f"{records}: ngram=3, random_next_sentence=True\n{short}: ngram=1\n"
+    assert f"\n## Settings of the records\n\n```\n{said}```\n" in text
 
 
 def test_the_users_own_card_stays(tmp_path):

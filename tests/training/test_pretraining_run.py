@@ -125,17 +125,42 @@ def contents(folder):
     return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def test_evaluating_alone_writes_nothing(data_dir, trained, tmp_path):
-    """A run that only evaluates changes no file, not even its flags."""
+def test_evaluating_alone_writes_nothing(data_dir, trained, tmp_path, capsys):
+    """A run that only evaluates changes no file, not even its flags.
+
+    It also prints no summary of a training with other settings.
+    """
     path, output, metrics = trained
     before, other = contents(output), tmp_path / "other"
     evaluated = {"do_train": False, "do_eval": True}
     found = run(data_dir, path, output, {"random_seed": 7}, **evaluated)
     assert found == pytest.approx(metrics, rel=1e-6)
     assert contents(output) == before
+    told = capsys.readouterr().out
+    assert told.startswith("loss = ") and "batches of" not in told
     with pytest.raises(InputError, match=f"contain a checkpoint.*={other}, "):
         run(data_dir, path, other, **evaluated)
     assert not other.exists()
+
+
+def test_a_finished_run_does_not_claim_other_settings(
+    data_dir, trained, tmp_path, capsys
+):
+    """After a complete run, the flags and the card keep the used settings.
+
+    Notes name the settings that have no effect.
+    """
+    path, output, _ = trained
+    copy = tmp_path / "copy"
+    shutil.copytree(output, copy)
+    before = (copy / "run.flags").read_text("utf-8")
+    other = {"init_checkpoint": str(output), "learning_rate": 0.5}
+    run(data_dir, path, copy, num_train_steps=4, **other)
+    assert (copy / "run.flags").read_text("utf-8") == before
+    assert before in (copy / "README.md").read_text("utf-8")
+    told = capsys.readouterr().err
+    assert f"Note: init_checkpoint was None and is {output}: no effect" in told
+    assert "Nothing left to train: 4 steps are complete" in told
 
 
 def test_a_run_that_is_refused_changes_nothing(data_dir, trained, tmp_path):

@@ -265,8 +265,10 @@ def test_stretches_can_be_driven_by_hand(unbroken, tmp_path):
 
 def resume_notes(folder, **kwargs):
     """Return the notes that a resumed run prints."""
-    resumed = make_run(folder, **kwargs)
-    first, *notes = resumed.resume_message().splitlines()
+    resumed, told = make_run(folder, **kwargs), []
+    resumed.progress.message = told.append
+    resumed.resume()
+    first, *notes = told[0].splitlines()
     assert first.startswith("Resuming at step 20 from")
     return notes
 
@@ -298,6 +300,25 @@ def test_what_differs_on_resuming_is_said(unbroken):
     for start, meaning in expected.items():
         (note,) = (n for n in notes if n.startswith(f"Note: {start}: "))
         assert meaning in note
+
+
+def test_the_history_keeps_what_changed(unbroken, tmp_path):
+    """The history notes each changed setting at the step of the resume.
+
+    A second resume at the same step replaces the notes of the first, and a
+    complete run notes nothing, because it does not use the new settings.
+    """
+    folder = copied(unbroken[0], tmp_path, 20)
+    for seed, steps in ((5, 30), (6, 30), (7, 20)):
+        resumed = make_run(folder, random_seed=seed, num_train_steps=steps)
+        resumed.resume()
+        resumed.history.save()
+    noted = [r for r in resumed.history.rows if r["split"] == "health"]
+    first, second = sorted(row.pop("note") for row in noted)
+    assert first.startswith("num_train_steps was 20 and is 30: ")
+    assert second.startswith("random_seed was 12345 and is 6: ")
+    row = {"step": 20, "split": "health", "kind": "resumed"}
+    assert noted == [row, row]
 
 
 def test_a_checkpoint_that_tells_less_resumes_quietly(unbroken, tmp_path):

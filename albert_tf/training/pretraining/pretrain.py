@@ -135,9 +135,10 @@ def evaluate(run: Run, folders: Folders, batches: int = -1) -> dict[str, float]:
 
 
 def make_run(setup: Setup, clock: Clock | None) -> Run:
-    """Print a summary of the run; return the run, new or resumed."""
+    """Print a summary of the training; return the run, new or resumed."""
     trainer, run_phases = setup.trainer(), setup.phases()
-    describe_run(trainer, run_phases)
+    if setup.pretraining.do_train:
+        describe_run(trainer, run_phases)
     facts = settings.facts(setup.pretraining, setup.devices) | {
         "train_records": RunFact(fingerprint(setup.folders), "other data"),
         # Not the optimizer's `schedule`, which is a fact of the trainer.
@@ -228,13 +229,18 @@ def pretrain(
         check_folder = files.unmoved(pretraining.output_dir, "output_dir")
         setup = budget.choose_settings(setup)
         run = make_run(setup, budget.clock)
+        # A complete run does not use these settings.
+        claims = setup.writes and not run.finished
         if setup.writes:  # only after all checks of the folder
             check_folder()
+        if claims:
             write_flags(setup)
         metrics = train_and_evaluate(setup, run, budget, hooks)
         if setup.writes:
             check_folder()
-            write_flags(budget.closed(setup, run))
+            closed = budget.closed(setup, run)
+            if claims:
+                write_flags(closed)
             write_card(run.output_dir, run.output_dir)
     for name, value in metrics.items():
         print(f"{name} = {value:.4f}")

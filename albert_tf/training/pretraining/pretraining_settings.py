@@ -14,10 +14,10 @@ from albert_tf.base.settings import (
     validate,
     variant,
 )
-from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.pretraining import warm_start
-from albert_tf.training.schedules import RATE_AT_4096, scaled_rate
-from albert_tf.training.training_config import TrainingConfig
+
+# The effect of other initial weights on a run that resumes.
+KEPT = "no effect, because the run keeps the weights that it began with"
 
 # The released schedule and initial weights; `Trainer.per_replica` adds the rest
 # of the released behavior.
@@ -35,27 +35,6 @@ def with_compat(config, compat: str):
     fields = {field.name for field in dataclasses.fields(config)}
     values = {k: v for k, v in COMPAT[compat].items() if k in fields}
     return dataclasses.replace(config, **values)
-
-
-def with_rate(
-    optimizer: OptimizerConfig, training: TrainingConfig
-) -> OptimizerConfig:
-    """Return settings with `learning_rate=auto` resolved; print the rate."""
-    if optimizer.learning_rate != "auto":
-        return optimizer
-    require(
-        optimizer.optimizer == "lamb",
-        "`learning_rate` must be a number unless optimizer=lamb; auto is "
-        "LAMB's rule.",
-        learning_rate="auto",
-        optimizer=optimizer.optimizer,
-    )
-    batch = training.train_batch_size
-    rate = scaled_rate(batch)
-    print(
-        f"learning_rate=auto: {RATE_AT_4096} x sqrt({batch} / 4096) = {rate:g}"
-    )
-    return dataclasses.replace(optimizer, learning_rate=rate)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +63,7 @@ class PretrainingConfig:
         "Model directory whose weights a new run starts from.",
         means="a new model",
         group=MODEL,
+        change=KEPT,
     )
     initial_weights: str = setting(
         "random",
@@ -93,6 +73,7 @@ class PretrainingConfig:
         "one to the same word elsewhere. budget_hours chooses informed.",
         choices=("random", "informed"),
         group=MODEL,
+        change=KEPT,
     )
     init_state: str = setting(
         "weights",
@@ -102,6 +83,7 @@ class PretrainingConfig:
         "but rebuilds the word embeddings for the records' vocabulary.",
         choices=warm_start.STATES,
         group=MODEL,
+        change=KEPT,
     )
     budget_hours: float = setting(
         0.0,

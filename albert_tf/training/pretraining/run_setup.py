@@ -37,8 +37,8 @@ from albert_tf.training.pretraining import warm_start
 from albert_tf.training.pretraining.pretraining_settings import (
     PretrainingConfig,
     with_compat,
-    with_rate,
 )
+from albert_tf.training.schedules import with_rate
 from albert_tf.training.trainer import Trainer
 from albert_tf.training.training_config import TrainingConfig
 
