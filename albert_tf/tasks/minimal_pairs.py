@@ -244,7 +244,8 @@ def score_minimal_pairs(config: MinimalPairsConfig) -> dict:
     sentences = [s for pair in pairs for s in (pair.good, pair.bad)]
     places = [place for pair in pairs for place in [pair.where] * 2]
     good, bad = scorer(sentences, places).reshape(-1, 2).T
-    summary = summarize(pairs, good > bad)
+    model = {"model": checkpoints.fingerprint(config.model_dir)}
+    summary = model | summarize(pairs, good > bad)
     files.write_json(config.output_file, summary)
     return summary
 
@@ -255,7 +256,7 @@ def minimal_pairs(config: MinimalPairsConfig) -> dict:
 
     Each paradigm and phenomenon has an `accuracy`, its 95% interval from `low`
     to `high`, and the number of `pairs`; the top level contains the mean over
-    paradigms.
+    paradigms, and the step and a checksum of the `model`.
     """
     summary = score_minimal_pairs(config)
     rows = [("paradigm", "accuracy", "from", "to", "pairs")]

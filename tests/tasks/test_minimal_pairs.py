@@ -110,12 +110,17 @@ def write(path, rows, names=NAMES):
 
 @pytest.mark.parametrize("names", [NAMES, OF_BLIMP])
 def test_files_are_scored(scorer, tmp_path, monkeypatch, names, capsys):
-    """The accuracies in the output file follow from the sentences' scores."""
+    """The accuracies in the output file follow from the sentences' scores.
+
+    The file also identifies the model.
+    """
     monkeypatch.setattr(minimal_pairs, "load_scorer", lambda _: scorer)
+    monkeypatch.setattr(checkpoints, "fingerprint", "step 5 of {}".format)
     path = write(tmp_path / "x.jsonl", ROWS, names)
     config = MinimalPairsConfig("model", path, str(tmp_path / "out.json"))
     summary = score_minimal_pairs(config)
     assert json.loads((tmp_path / "out.json").read_text()) == summary
+    assert summary["model"] == "step 5 of model"
     right = [one_by_one(scorer, r[0]) > one_by_one(scorer, r[1]) for r in ROWS]
     assert summary["paradigm"]["number"]["accuracy"] == right[2]
     assert summary["paradigm"]["order"]["accuracy"] == np.mean(right[:2])
