@@ -29,12 +29,12 @@ from albert_tf.finetuning.finetuning_setup import (
 from albert_tf.finetuning.finetuning_trainer import (
     KeepThreshold,
     check_partners,
-    check_something_left,
     create_output_dir,
     make_batches,
     make_trainer,
     run_training,
     with_recipe,
+    write_flags,
 )
 from albert_tf.finetuning.multitask import finetune_together
 from albert_tf.finetuning.soft_targets import objective_of, teach
@@ -44,6 +44,7 @@ from albert_tf.training.evaluator import Evaluator
 from albert_tf.training.history import RunResult
 from albert_tf.training.hooks import StopInTime, check_hooks
 from albert_tf.training.run import Hook
+from albert_tf.training.schedules import with_rate
 from albert_tf.training.workers import explaining_lost_workers
 
 
@@ -96,8 +97,7 @@ def train_in_output_dir(
     def claim():
         nonlocal job
         job = create_output_dir(s.run, job)
-        check_something_left(s, job)
-        s.write_flags()
+        write_flags(s, job)
 
     with checkpoints.locked_model_dir(strategy, s.run.output_dir, claim):
         return job, train(s, job, strategy)
@@ -279,6 +279,8 @@ def finetune(*configs, hooks: Iterable[Hook] | Hook = ()) -> RunResult:
       The directory, the metrics of each split and the run's history.
     """
     s = Settings(*configs, hooks=hooks and check_hooks(hooks))
+    rated = with_rate(s.optimizer, s.training)
+    s = dataclasses.replace(s, optimizer=rated)
     several = "," in (s.data.task or "")
     metrics = finetune_together(s) if several else finetune_task(s)
     for split, values in metrics.items():

@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from albert_tf.base.errors import require
+from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import RunFact, facts
 from albert_tf.finetuning import soft_targets
 from albert_tf.finetuning.evaluation import (
@@ -45,7 +45,7 @@ from albert_tf.training.hooks import KeepBest, standard
 from albert_tf.training.run import Hook, Run, warn_of_warmup
 from albert_tf.training.run import train as train_run
 from albert_tf.training.trainer import Trainer, add
-from albert_tf.training.training_config import TrainingConfig
+from albert_tf.training.training_config import ROUNDING, TrainingConfig
 
 
 def adversary(gradient: tf.Tensor, epsilon: float) -> tf.Tensor:
@@ -334,11 +334,24 @@ def example_facts(*jobs: Job) -> dict[str, RunFact]:
     return facts
 
 
-def check_something_left(s: Settings, *jobs: Job) -> None:
-    """Raise an error if a complete run was trained on other examples.
+FIRST_WEIGHTS = "first weights"
 
-    The run would not train on the new examples, so its model card and its flags
-    must not name them.
+
+def first_weights(run: FinetuningConfig) -> dict[str, RunFact]:
+    """Return {name: fact} about the weights with which a run begins."""
+    value = run.init
+    if value == "model_dir":
+        value = checkpoints.fingerprint(run.model_dir)
+    return {FIRST_WEIGHTS: RunFact(value, "no effect")}
+
+
+def write_flags(s: Settings, *jobs: Job) -> None:
+    """Write the flags, unless the run is complete and does not use them.
+
+    The results, the flags and the model card must not name settings, examples
+    or first weights that the run did not use. Other first weights are therefore
+    an error, and after a complete run, so are other settings that affect the
+    weights by more than rounding, and other training examples.
     """
     paths = checkpoint_files.listed(s.run.output_dir)
     intact = (
@@ -347,16 +360,27 @@ def check_something_left(s: Settings, *jobs: Job) -> None:
         if not checkpoint_files.fault(path, checkpoint_files.read_facts)
     )
     last = next(intact, None)
+    earlier = checkpoint_files.read_facts(last) if last else {}
+    began = first_weights(s.run)[FIRST_WEIGHTS].value
+    require(
+        earlier.get(FIRST_WEIGHTS, began) == began,
+        "`output_dir` contains a run that began with other weights; choose "
+        "another folder.",
+        output_dir=f"{s.run.output_dir} from {earlier.get(FIRST_WEIGHTS)}",
+        model_dir=f"{s.run.model_dir} with {began}",
+    )
     if not last or checkpoint_files.number(last) < s.training.num_train_steps:
+        s.write_flags()
         return
-    earlier = checkpoint_files.read_facts(last)
-    for name, fact in example_facts(*jobs).items():
-        require(
-            fact.change != PART_CHANGES["train"]
-            or earlier.get(name, fact.value) == fact.value,
-            "`output_dir` contains a complete run on other training examples; "
-            "choose another folder, or more steps.",
-            output_dir=s.run.output_dir,
+    used = facts(s.optimizer, s.recipe, change="another recipe")
+    used |= facts(s.training) | example_facts(*jobs)
+    harmless = ROUNDING, PART_CHANGES["eval"]
+    used = {k: v for k, v in used.items() if not v.change.startswith(harmless)}
+    for change in checkpoint_files.changes(last, used):
+        raise InputError(
+            "`output_dir` contains a complete run on other training examples "
+            "or with other settings; choose another folder, or more steps. "
+            f"Received: output_dir={s.run.output_dir}, where {change}"
         )
 
 
@@ -382,7 +406,7 @@ def run_training(
       *jobs: the tasks, with their examples.
     """
     every = s.training.eval_steps
-    others = facts(*s.configs()) | example_facts(*jobs)
+    others = facts(*s.configs()) | example_facts(*jobs) | first_weights(s.run)
     run = Run(trainer, s.run.output_dir, others)
     hooks = standard(s.training, None, *s.hooks)
     if s.run.do_eval:

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
-from albert_tf.base.settings import write_flagfile
+from albert_tf.base.settings import FLAG_FILE
 from albert_tf.finetuning.evaluation import (
     Metrics,
     TaskEvaluator,
@@ -26,12 +26,12 @@ from albert_tf.finetuning.finetuning_setup import (
 )
 from albert_tf.finetuning.finetuning_trainer import (
     FinetuningTrainer,
-    check_something_left,
     create_output_dir,
     make_batches,
     make_trainer,
     run_training,
     with_recipe,
+    write_flags,
 )
 from albert_tf.finetuning.recipe import RecipeConfig
 from albert_tf.finetuning.soft_targets import objective_of
@@ -289,12 +289,14 @@ def finish(
 ) -> Metrics:
     """Write every task's model directory; return the metrics by split."""
     metrics, chief = {}, distribution.is_chief(trainer.strategy)
+    flags = files.join(s.run.output_dir, FLAG_FILE)
     for name, job in jobs.items():
         folder = files.join(s.run.output_dir, name)
         if chief:
             kept = checkpoints.for_inference(s.run.output_dir)
             table = trainer.model.encoder() | trainer.model.head(name)
             checkpoints.save(folder, table, checkpoint_files.number(kept))
+            files.copy(flags, files.join(folder, FLAG_FILE))  # for the card
         splits = write_report(folder, job, evaluators[name], chief, [folder])
         if chief:
             save_threshold(folder, evaluators[name])
@@ -324,9 +326,7 @@ def make_directories(s: Settings, jobs: dict[str, Job]) -> dict[str, Job]:
         )
         for name, job in jobs.items()
     }
-    check_something_left(s, *jobs.values())
-    for folder in (output_dir, *folders.values()):
-        write_flagfile(folder, *s.configs())
+    write_flags(s, *jobs.values())
     return jobs
 
 

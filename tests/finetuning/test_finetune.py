@@ -402,6 +402,60 @@ def test_a_finished_run_does_not_claim_other_examples(
     assert "Note: train data" not in told
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"learning_rate": 0.5},
+        {"label_smoothing": 0.5},
+        {"num_train_steps": 40},
+        {"random_seed": 5},
+    ],
+)
+def test_a_finished_run_does_not_claim_other_settings(
+    copy, pretrained, opinions, other
+):
+    """After a complete run, other settings that affect weights are an error.
+
+    Settings that only affect rounding are not. In either case, `run.flags`
+    still has the flags that were used.
+    """
+    before = (copy / "run.flags").read_text("utf-8")
+    how = opinions | {
+        "model_dir": pretrained,
+        "output_dir": str(copy),
+        "do_train": True,
+    }
+    ((name, value),) = other.items()
+    said = refusal(**how, **other)
+    assert "with other settings; choose another folder" in said
+    assert f", where {name} was " in said and f" and is {value}: " in said
+    run(**how, gradient_accumulation_steps=2)
+    assert (copy / "run.flags").read_text("utf-8") == before
+
+
+@pytest.mark.parametrize("steps", [60, 70])
+def test_a_run_does_not_claim_other_first_weights(
+    copy, pretrained, opinions, finished, steps
+):
+    """In a run's folder, another `model_dir` or `init` is an error.
+
+    The run would keep its weights and report them as results of the other
+    model, or of random weights.
+    """
+    how = opinions | {
+        "output_dir": str(copy),
+        "do_train": True,
+        "num_train_steps": steps,
+    }
+    before = (copy / "run.flags").read_text("utf-8")
+    said = refusal(model_dir=finished[0], **how)
+    assert "`output_dir` contains a run that began with other weights" in said
+    assert "from step " in said and f"model_dir={finished[0]} with step" in said
+    said = refusal(model_dir=pretrained, init="random", **how)
+    assert said.endswith(f"model_dir={pretrained} with random")
+    assert (copy / "run.flags").read_text("utf-8") == before
+
+
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("init", ["model_dir", "random"])
 @eagerly()

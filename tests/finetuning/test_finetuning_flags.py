@@ -9,13 +9,28 @@ import shutil
 import programs
 import pytest
 import tiny_tasks
-from tiny_runs import ROOT, build, refusal
+from tiny_runs import ROOT, build, eagerly, refusal, run
 
 import albert_tf
 from albert_tf.base.errors import InputError
 from albert_tf.base.settings import check_setting
 from albert_tf.finetuning.finetuning_setup import FinetuningConfig
 from albert_tf.tasks.registry import find
+
+
+@eagerly()
+def test_the_automatic_rate_fits_the_batch(pretrained, opinions, tmp_path):
+    """`learning_rate=auto` becomes LAMB's rate; AdamW has no such rule."""
+    how = opinions | {
+        "model_dir": pretrained,
+        "output_dir": str(tmp_path / "output"),
+        "do_train": True,
+        "learning_rate": "auto",
+    }
+    assert "optimizer=adamw" in refusal(**how)
+    run(**how, optimizer="lamb", num_train_steps=1, num_warmup_steps=0)
+    flags = (tmp_path / "output" / "run.flags").read_text("utf-8")
+    assert "--learning_rate=0.00011\n" in flags  # 0.00176 sqrt(16 / 4096)
 
 
 def test_flags_that_do_not_fit(pretrained, opinions, finished, tmp_path):

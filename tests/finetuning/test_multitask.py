@@ -35,6 +35,7 @@ from albert_tf.tasks.registry import TASKS, find
 from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.training import checkpoints
 from albert_tf.training.history import History
+from albert_tf.training.model_card import card
 
 ONE_HOST = {"num_shards": 1, "shard": 0, "batch_size": 16}
 ONE_DEVICE = tf.distribute.get_strategy()
@@ -268,7 +269,8 @@ def test_a_stopped_run_of_several_tasks_has_no_metrics(over, monkeypatch):
 def test_what_a_run_of_several_tasks_leaves(tmp_path, monkeypatch):
     """Each task's folder has the encoder and the task's head, at the best step.
 
-    A file in the run's folder has the metrics of all tasks, if there are any.
+    It also has the run's flags, so its card says where the model comes from. A
+    file in the run's folder has the metrics of all tasks, if there are any.
     """
     model, _, _ = equal_tasks(0.0)
     task, saved, reports = TASKS["classification"], [], [{}, {}]
@@ -282,6 +284,7 @@ def test_what_a_run_of_several_tasks_leaves(tmp_path, monkeypatch):
         multitask, "save_threshold", lambda *found: saved.append(found)
     )
     s = build(model_dir="m", output_dir=str(tmp_path), do_train=True)
+    s.write_flags()
     jobs = dict.fromkeys("ab", Job(task, tiny.CONFIG, None, (), (), ()))
     trainer = mock.Mock(strategy=ONE_DEVICE, model=model, step=5)
     for folder, step in ((tmp_path, 5), (tmp_path / checkpoints.BEST, 3)):
@@ -303,6 +306,7 @@ def test_what_a_run_of_several_tasks_leaves(tmp_path, monkeypatch):
         heads = {n for n in names if not n.startswith("albert/")}
         assert heads == {"classifier/kernel", "classifier/bias"}
         assert names - heads == model.encoder().keys()
+        assert "- First weights: m\n" in card("", folder, "model_dir")
 
 
 def equal_tasks(dropout):

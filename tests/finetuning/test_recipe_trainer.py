@@ -287,7 +287,7 @@ def test_what_the_end_of_a_run_keeps(run, values, over, kept, monkeypatch):
     monkeypatch.setattr(checkpoints, "for_inference", lambda _: how["best"])
     monkeypatch.setattr(checkpoints, "restore_weights", restored)
     values = {"num_train_steps": 5, "do_train": True} | values
-    s = build(model_dir="m", output_dir="o", **values)
+    s = build(model_dir="m", output_dir="o", init="random", **values)
     ended = finetuning_trainer.run_training(s, trainer, None, None, keep)
     assert ended == over
     steps.assert_called_once()
@@ -297,7 +297,8 @@ def test_what_the_end_of_a_run_keeps(run, values, over, kept, monkeypatch):
 
 def test_every_setting_with_a_change_is_a_fact(monkeypatch):
     """A setting with `change` is a fact of the run, whichever class has it."""
-    s = build(model_dir="m", output_dir="o", num_train_steps=5, do_train=True)
+    how = {"num_train_steps": 5, "do_train": True, "init": "random"}
+    s = build(model_dir="m", output_dir="o", **how)
     every = [f for config in s.configs() for f in dataclasses.fields(config)]
     for field in every:
         changed = {**field.metadata, "change": "another loss"}
@@ -307,7 +308,8 @@ def test_every_setting_with_a_change_is_a_fact(monkeypatch):
     with pytest.raises(InterruptedError):
         finetuning_trainer.run_training(s, None, None, None, None)
     *_, facts = run.call_args.args
-    assert facts.keys() == {field.name for field in every}
+    assert facts.keys() == {"first weights", *(f.name for f in every)}
+    assert facts["first weights"].value == "random"
     assert facts["model_dir"] == ("m", "another loss")
 
 
