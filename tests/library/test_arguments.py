@@ -1,4 +1,4 @@
-"""Models pass arguments on correctly; no network is run."""
+"""Models pass arguments on correctly; no neural network is run."""
 
 import dataclasses
 import inspect
@@ -51,7 +51,7 @@ def test_batches_have_32_examples_by_default():
 
 
 def test_means_of_integers_are_integers():
-    """Float64 tensors, which are means of integers, are cast to integers.
+    """Float64 tensors are treated as means of integers, and cast to int32.
 
     All other values are unchanged.
     """
@@ -85,7 +85,7 @@ def test_labels_are_smoothed_for_the_own_loss(
 
 
 def fake(**values):
-    """Return a stand-in with the given attributes, for a model or a task."""
+    """Return a stand-in for a model or a task, with the given attributes."""
     return types.SimpleNamespace(**values)
 
 
@@ -116,7 +116,7 @@ def test_a_tuple_has_labels_and_weights(unlabeled, x, found):
 def test_columns_have_names_in_files_alone(tmp_path):
     """A file has the task's columns; texts in memory have default columns.
 
-    The rows of a table in memory need no names.
+    The rows of a table in memory need no ids.
     """
     task = fake(in_memory=lambda: "memory", nameless=lambda: "nameless")
     model = fake(task=task)

@@ -162,7 +162,7 @@ def test_ids_are_rows(model):
 def test_a_list_of_all_inputs_is_not_ids(model, shallow):
     """Ids with the wrong number of axes raise an error.
 
-    A list of all three inputs would be ids with three axes.
+    A list of all three inputs would be read as ids with three axes.
     """
     batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
     three = [*batch.values()]
@@ -328,7 +328,7 @@ def test_probabilities_have_a_name(model):
     ],
 )
 def test_labels_of_ids_have_many_forms(shallow, labels):
-    """Labels of ids may be lists, names or numbers, as labels of texts may."""
+    """Labels for ids may have the same forms as labels for texts."""
     model = Classifier.load(shallow, ["bad", "good"])
     model.compile(run_eagerly=True)
     ids = model.tokenizer(TEXTS[:2])

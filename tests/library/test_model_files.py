@@ -18,9 +18,9 @@ TEXT = "the [E1] garden <URL> river"
 
 
 def test_added_pieces_get_rows(pretrained_dir, tmp_path):
-    """An added piece gets the mean row of the pieces that encoded it before.
+    """An added piece's embedding is the mean over the pieces that it replaces.
 
-    Old rows stay, and all rows are saved.
+    All other embeddings stay the same, and a saved model has all embeddings.
     """
     plain = albert_tf.load(pretrained_dir)
     grown = albert_tf.load(pretrained_dir, added_pieces=["[E1]", "<URL>"])
@@ -95,9 +95,9 @@ def test_nothing_but_a_model_is_replaced(pretrained_dir, tmp_path, name):
 def test_no_folder_with_files_is_lost(
     pretrained_dir, tmp_path, monkeypatch, path, overwrite
 ):
-    """A model replaces neither the current folder nor a folder around it.
+    """A model replaces neither the current folder nor one that contains it.
 
-    Such a folder may be passed as an empty path, `/`, `.`, `..` or `sub/../`.
+    The path of such a folder may be empty, `/`, `.`, `..` or `sub/../`.
     """
     (tmp_path / "sub").mkdir()
     (tmp_path / "thesis.txt").write_text("mine")

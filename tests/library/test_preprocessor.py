@@ -44,7 +44,7 @@ def test_all_ways_agree_with_the_tokenizer(layer, tokenizer):
 
 
 def test_a_mask_is_text(layer, tokenizer):
-    """Eagerly and in a graph, `[MASK]` is text, as in `encode`."""
+    """Eagerly and in a graph, `[MASK]` is ordinary text, as in `encode`."""
     texts = ["the [MASK] of the river"]
     ids = [tokenizer.cls_id, *tokenizer.encode(texts[0]), tokenizer.sep_id]
     mapped = tf.data.Dataset.from_tensor_slices(texts).map(layer)

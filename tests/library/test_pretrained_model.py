@@ -152,7 +152,7 @@ def test_embed_traces_few_graphs(pretrained):
 def test_a_lone_text_has_a_lone_vector(albert, monkeypatch):
     """For a single text, the result has no batch axis.
 
-    The defaults equal those of the program.
+    The default layer and batch size are those of the program `embed.py`.
     """
 
     def vectors_of(features, batch_size, step):
@@ -168,7 +168,7 @@ def test_a_lone_text_has_a_lone_vector(albert, monkeypatch):
 
 
 def test_warnings_about_files_are_printed(pretrained, monkeypatch, capsys):
-    """Each warning of a source is printed on its own line."""
+    """Each warning about a source is printed on its own line."""
 
     def open_source(path, how):
         source = sources.open_source(path, how)

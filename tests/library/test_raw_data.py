@@ -80,7 +80,7 @@ def test_sources_are_told_from_texts(tmp_path):
 
 
 def test_a_lone_text_is_told_from_a_path(tmp_path, monkeypatch):
-    """A string is a path if it ends like a table or is an existing path.
+    """A string is a path if it ends in a table's extension or exists as a path.
 
     A name without a slash or an extension is a text, even if such a file
     exists. A string of several words is a path only if it exists. If there are
@@ -103,7 +103,7 @@ def test_a_lone_text_is_told_from_a_path(tmp_path, monkeypatch):
 
 
 class Batches(keras.utils.PyDataset):
-    """A source of batches of the kind that Keras defines."""
+    """A `PyDataset`, which is Keras's class for sources of batches."""
 
 
 def test_ids_are_told_from_texts():
@@ -136,9 +136,10 @@ def test_missing_cells_of_a_series_are_none(dtype):
 
 @pytest.mark.parametrize("size", [None, 2])
 def test_a_generator_without_shapes_is_data(classifier, size):
-    """A generator without shapes has the same results as data with shapes.
+    """Data without declared shapes lead to the same results as other data.
 
-    Its elements are examples, batches of texts or batches of ids.
+    The elements of a data set from a generator are examples, batches of texts
+    or batches of ids.
     """
     texts, labels = ["the film was good", "a bad plot"], ["good", "bad"]
     shaped = tf.data.Dataset.from_tensor_slices((texts, labels))
@@ -198,7 +199,7 @@ def test_weights_of_classes_are_by_name_where_names_are_numbers():
 
 
 def test_labels_have_an_order():
-    """Sets and dicts are rejected, because the classes must have an order."""
+    """A set or dict of class names is rejected: classes must have an order."""
     assert label_names(np.array([0, 1])) == ("0", "1")
     for labels in (["a"], ["a", "a"], ["a", None]):
         with pytest.raises(InputError, match="two or more different labels"):

@@ -123,7 +123,7 @@ def test_a_number(shallow):
 
 @pytest.mark.slow
 def test_shares_of_classes_are_learned(shallow):
-    """The loss of soft labels is the cross entropy; one-hot rows are valid."""
+    """The loss for soft labels is cross entropy; labels may be one-hot rows."""
     keras.utils.set_random_seed(1)
     model = Classifier.load(shallow, LABELS, classifier_dropout=0.0)
     model.compile(AdamW(0.0), metrics=["accuracy"], run_eagerly=True)
@@ -148,7 +148,7 @@ def test_shares_of_classes_are_learned(shallow):
 
 
 def test_shares_of_a_set_of_classes(shallow):
-    """The loss of soft multilabel labels is the mean binary cross entropy.
+    """The loss for soft multilabel labels is the mean binary cross entropy.
 
     The labels of an example need not add up to 1.
     """
@@ -167,7 +167,7 @@ def test_shares_of_a_set_of_classes(shallow):
     "how", [{"num_labels": np.int64(2)}, {"labels": ["joy", "fear"]}]
 )
 def test_several_numbers(shallow, tmp_path, how):
-    """The loss of several numbers is their mean squared error.
+    """The loss for labels of several numbers is the mean squared error.
 
     A model that is saved and loaded has the same outputs.
     """
@@ -239,7 +239,7 @@ def test_the_end_of_the_data_causes_no_warning(shallow, recwarn):
 
 
 def test_rated_pairs_may_be_a_table(shallow):
-    """A frame, an array or a list of rows with pairs has the same score."""
+    """Rated pairs in a frame, an array or a list of rows score the same."""
     pandas = pytest.importorskip("pandas")
     model = Embedder.load(shallow)
     rows = list(zip(TEXTS, TEXTS[::-1], strict=True))

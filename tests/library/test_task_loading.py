@@ -34,7 +34,7 @@ from albert_tf.training.keras_optimizers import AdamW, WarmupDecay
     ],
 )
 def test_columns_are_read_as_flags(shallow, setting, value, wanted):
-    """Settings of columns may be lists or NumPy values."""
+    """Settings that name columns may be lists or NumPy values."""
     model = Classifier.load(shallow, LABELS, **{setting: value})
     field = setting.removesuffix("_column")
     assert getattr(model.task.columns, field) == wanted
@@ -58,7 +58,7 @@ def test_columns_are_read_as_flags(shallow, setting, value, wanted):
     ],
 )
 def test_a_setting_of_another_type_is_refused(shallow, settings, message):
-    """The error names the setting, or a setting with a similar name."""
+    """The error for a wrong setting names it or suggests a similar name."""
     with pytest.raises(InputError, match=message):
         Classifier.load(shallow, LABELS, **settings)
 

@@ -111,9 +111,9 @@ def test_score_is_the_evaluation_of_the_program(finished, opinions, capsys):
 
 @pytest.mark.slow
 def test_fit_learns_and_tells(tmp_path):
-    """`fit` learns, and returns a history of losses and accuracies.
+    """`fit` trains a model, and its history has losses and requested metrics.
 
-    With validation data, the history has both metrics of these data, too.
+    With validation data, the history also has both values for these data.
     """
     train, dev = columns(300, 1), columns(53, 2)
     shape = {"initializer_range": 0.2, "num_hidden_layers": 1}
@@ -158,7 +158,7 @@ def test_a_file_has_everything(classifier, tmp_path, monkeypatch):
 
 
 def test_what_is_frozen_stays_frozen(classifier, tmp_path):
-    """Files and copies keep frozen layers with trainable layers inside.
+    """Files and copies preserve a trainable layer inside a frozen layer.
 
     Otherwise, the optimizer's slots would not match, and `fit` would train all
     weights.
@@ -282,8 +282,8 @@ def test_a_fine_tuned_model_keeps_or_changes_its_head(finished):
 def test_two_replicas_learn(tmp_path):
     """Two replicas reach the weights of one replica, up to rounding.
 
-    The initial weights are large, so that one replica and two replicas clip
-    gradients in the same way.
+    The initial weights are large, so that gradients are clipped in the same way
+    with one replica and with two.
     """
     folder = tiny_tasks.make_model_dir(tmp_path, initializer_range=0.2)
     ends = []

@@ -40,7 +40,7 @@ def test_it_loads_without_a_word(capsys):
 
 
 def test_it_fills_masks(albert):
-    """The most probable pieces in ten sentences equal the recorded pieces."""
+    """The most probable pieces for ten masks equal the recorded pieces."""
     fillings = albert.fill_mask(list(ANSWERS), top_k=1)
     found = [row[0][0].piece for row in fillings]
     assert found == list(ANSWERS.values())

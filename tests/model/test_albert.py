@@ -14,14 +14,14 @@ from albert_tf.model.ops import CompiledForTpu, fold_in
 from albert_tf.training.checkpoints import named_variables
 
 # Tolerances: ten times the error of the released code if float32 sums are
-# reordered. Example g5 has masks with gaps and a row without tokens, where the
-# spacing of scores near -10000 is 1e-3.
+# reordered. Example g5 has masks with gaps and a row without tokens. All scores
+# of this row are near -10000, where float32 has a spacing of 1e-3.
 OUTPUTS, LOSSES = 2e-5, 1e-5
 HARD_OUTPUTS, ALL_MASKED, HARD_LOSSES = 1e-4, 5e-3, 2e-3
 
 
 class TPU(CompiledForTpu, tf.distribute.OneDeviceStrategy):
-    """A strategy that runs operations for TPUs on a CPU."""
+    """A CPU strategy under which models use their operations for TPUs."""
 
 
 CPU = tf.distribute.OneDeviceStrategy

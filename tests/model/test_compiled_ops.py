@@ -106,7 +106,7 @@ def test_measures_of_predictions():
 
 
 def test_the_temperature_keeps_the_size_of_gradients():
-    """The loss of soft targets is scaled by the square of the temperature."""
+    """The loss for soft targets is scaled by the square of the temperature."""
     logits, targets = np.array([[0.0, 2.0]]), np.array([[6.0, 0.0]])
     shares = np.exp(targets / 4) / np.exp(targets / 4).sum()
     logs = logits / 4 - np.log(np.exp(logits / 4).sum())

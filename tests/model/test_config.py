@@ -168,7 +168,7 @@ def test_pruned_heads_are_written_and_others_not(tmp_path):
 
 
 def test_lengths_and_vocabularies_fit_the_tables():
-    """The numbers of tokens and pieces may not exceed the tables' rows."""
+    """Tokens and pieces may not outnumber the rows of the embedding tables."""
     config = AlbertConfig(vocab_size=90, max_position_embeddings=8)
     for tokens in (None, 0, 8):
         config.check_length("x", tokens)

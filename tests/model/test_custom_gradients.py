@@ -35,7 +35,7 @@ def recomputed(x):
 
 
 def looped(x):
-    """Use a gradient in a loop, which finds the gradient by name."""
+    """Apply a custom gradient in a loop, where TensorFlow finds it by name."""
     again = custom_gradient(lambda x: (tf.sin(x), lambda dy: dy * tf.cos(x)))
     steps = tf.while_loop(
         lambda i, _: i < 3,

@@ -49,8 +49,8 @@ def test_a_tpu_draws_bits_itself_and_has_nothing_nested():
 def test_no_setting_nests_on_a_tpu():
     """On TPUs, `jit_compile` never selects a separate compilation of a step.
 
-    XLA compiles the whole program there. On other devices, the default selects
-    only `pieces`.
+    XLA compiles the whole program there. On other devices, the default compiles
+    only `pieces`, not the whole step.
     """
     assert not any(choose_xla(x, True).whole for x in (None, False, True))
     assert choose_xla(True, False) == (True, True)

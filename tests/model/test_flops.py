@@ -24,12 +24,12 @@ def test_flops_are_those_of_the_graph(variant):
 
 
 def test_a_training_step_of_base_costs_255_gflop():
-    """A step of base with 4 x 128 tokens, 4 x 20 predicted, costs 255 GFLOP.
+    """A step of base on 4 x 128 tokens, with 20 predictions each, is 255 GFLOP.
 
     A layer has 4 H^2 + 2 H I weights, and each of two attention products takes
-    T^2 products of width H. H and I are the widths of the layer, and T is the
-    number of tokens. The last layer computes 21 outputs from all keys and
-    values.
+    T^2 products of width H. H is the hidden width, I the feed-forward width,
+    and T the number of tokens. The last layer computes 21 outputs from all keys
+    and values.
     """
     h, i, e, v, t, p = 768, 3072, 128, 30000, 128, 20
     layer = t * (4 * h * h + 2 * h * i) + 2 * t * t * h

@@ -155,7 +155,10 @@ def test_dimensions_kept_apart_are_of_places_or_of_words():
     ids=["narrow", "norm behind the projection"],
 )
 def test_embeddings_without_room_for_repeats(changes):
-    """Narrow embeddings set no dimensions aside for repeated words."""
+    """Some embeddings lack room for a head that attends to repeated words.
+
+    They are too narrow, or are normalized after the projection.
+    """
     model = AlbertModel(dataclasses.replace(WIDE, **changes))
     model.build()
     assert not informed_start.has_room_for_repeats(model)

@@ -14,7 +14,7 @@ B, T, C = 2, 6, 7
 
 
 def scored(slices):
-    """Return losses, hits and gradients, with or without slices."""
+    """Return losses, hits and gradients, for positions in slices or at once."""
     rng = np.random.default_rng(0)
     shapes = [B, T, 4], [4, C], [C]
     inputs = [tf.constant(rng.normal(size=s), tf.float32) for s in shapes]
@@ -58,7 +58,7 @@ def test_slices_bound_the_logits():
 
 
 def test_heads_are_linear():
-    """Symbols and words are predicted from every position's state."""
+    """Logits of symbols and words are linear in the state of each position."""
     config = dataclasses.replace(tiny.SHALLOW, vocab_size=20)
     model = phonemes.AlbertForPhonemes(config, C)
     again = phonemes.AlbertForPhonemes.from_config(model.get_config())

@@ -34,14 +34,14 @@ def test_names_of_variables():
 
 
 def test_the_kernel_is_drawn_as_released():
-    """The kernel is truncated normal, with the config's standard deviation."""
+    """The kernel is truncated normal; `initializer_range` sets the scale."""
     kernel = AlbertClassifier(tiny.CONFIG, 500).classifier.kernel.numpy()
     assert np.abs(kernel).max() <= 2.01 * 0.02
     assert kernel.std() == pytest.approx(0.88 * 0.02, rel=0.05)
 
 
 def test_what_heads_do_by_default():
-    """By default, the dropout rate is 0.1; vectors are means of unit length."""
+    """By default, the dropout rate is 0.1, and vectors are normalized means."""
     model = AlbertClassifier(tiny.SHALLOW, 2)
     x, seed = tf.ones([9, 16]), tf.constant([1, 2])
     dropped = dropout(x, 0.1, fold_in(seed, 2))
