@@ -33,8 +33,8 @@ def test_lines_of_text_are_rows(pretrained_dir, tokenizer, tmp_path):
 def test_examples_of_a_file_fill_batches(pretrained_dir, tmp_path, monkeypatch):
     """Examples from a text file fill batches, up to a limit of rows.
 
-    Rows that do not fill a batch are dropped. A model with masks also gets
-    positions.
+    Rows that do not fill a batch are dropped. A model with a masked-LM head
+    also gets positions.
     """
     monkeypatch.setattr(litert, "CALIBRATION_ROWS", 5)
     file = tmp_path / "text.txt"
@@ -72,7 +72,10 @@ def test_files_with_or_without_labels_are_read(
 
 
 def test_an_error_names_the_columns_of_fine_tuning(pretrained_dir, tmp_path):
-    """Exports have no settings for columns, so the error names the columns."""
+    """The error names the columns of fine-tuning.
+
+    An export has no settings for columns.
+    """
     task = find("mrpc").updated(max_seq_length=12)
     model_dir(tmp_path / "model", pretrained_dir, task)
     server = server_of(tmp_path / "model")

@@ -80,7 +80,7 @@ def test_masks_are_filled_from_the_one_table(
     words = pretrained_model.albert.embeddings.word_embeddings
     assert tables(out, tuple(words.shape)) == [TensorType.INT8]
     runner = Runner(out)
-    # Both precisions look up the table in 8 bits, in two tensors.
+    # In both precisions, two 8-bit tensors come from looking up the table.
     number = tables(out, None).count(TensorType.INT8)
     assert (number > 2) == (precision == "int8")
     text = "the small garden on the river."

@@ -188,7 +188,7 @@ def test_answers_are_the_signatures(model, signatures, address):
 
 
 def test_attention_is_of_the_piece_that_is_asked_for(model, signatures):
-    """The largest attention of a head, or of the mean over heads, becomes 1."""
+    """A piece's largest attention, by head or on average, is shown as 1."""
     texts = {"text": "the garden", "text_pair": "a river"}
     inputs = {k: tf.constant([v]) for k, v in texts.items()}
     wanted = signatures["attention"](**inputs)["attention"].numpy()[0]

@@ -24,7 +24,7 @@ from albert_tf.training import checkpoints
 def test_masks_are_filled_as_by_the_python_model(
     signatures, pretrained_model, tokenizer
 ):
-    """Every `[MASK]` that is not truncated gets its most probable pieces."""
+    """Every `[MASK]` that truncation keeps gets its most probable pieces."""
     found = {
         k: v.numpy()
         for k, v in signatures["fill_mask"](strings(MASKED)).items()

@@ -180,10 +180,10 @@ def test_a_bad_export_is_not_left_behind(
     ],
 )
 def test_differences(found, size, share):
-    """A relative difference is a share of the largest expected value.
+    """A difference is relative to the largest absolute expected value.
 
-    The share refers to the largest absolute value, but at least to 1. NaN and
-    infinite values count as infinite differences.
+    If that value is below 1, the difference is relative to 1. NaN and infinite
+    values count as infinite differences.
     """
     wanted = np.array([1.0, -2.0], np.float32)
     got = verification.difference("x", np.array(found, np.float32), wanted)

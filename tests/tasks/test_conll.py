@@ -128,7 +128,7 @@ def test_layouts_of_files(tmp_path, text, name, capsys):
 def test_columns_of_tables_have_the_names_of_headers(tmp_path, words, tags):
     """Instead of `tokens` and `ner_tags`, tables may use other common names.
 
-    If several columns have such names, `ner_tags` must be one of them.
+    If several columns could contain tags, one must be named `ner_tags`.
     """
     row = {words: ["EU", "said"], tags: ["B-ORG", "O"]}
     found = read(tmp_path, json.dumps(row), name="t.jsonl")
@@ -244,7 +244,7 @@ def test_compressed_columns_and_json_lines(tmp_path):
 
 @pytest.mark.parametrize("first", ["9" * 5000, "1-" + "2" * 5000, "x"])
 def test_long_numbers_are_no_word_numbers(first):
-    """One cell that is no word number shows that words have no numbers."""
+    """A column with a cell that is not a word number does not number words."""
     rows = [["1", "the", "O"], ["2", "dog", "O"]]
     lines = [conll.Line(i, "", cells) for i, cells in enumerate(rows)]
     assert conll.have_ids([lines])

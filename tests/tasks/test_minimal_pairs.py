@@ -33,7 +33,7 @@ ROWS = [
 
 
 def make_scorer(tokenizer, **changes):
-    """Return a scorer whose predictions for a word depend on the others."""
+    """Return a scorer whose predictions for a word depend on other words."""
     config = dataclasses.replace(
         tiny.SHALLOW,
         **{"vocab_size": tokenizer.vocab_size, "initializer_range": 0.3},
@@ -61,7 +61,7 @@ def one_by_one(scorer, sentence):
 
 
 def test_scores_equal_their_definition(scorer, monkeypatch):
-    """For any batch size, scores follow the definition and are in order."""
+    """At any batch size, scores equal their definition, in sentence order."""
     sentences = [s for row in ROWS for s in row[:2]] * 2
     expected = [one_by_one(scorer, s) for s in sentences]
     assert len({round(x, 3) for x in expected}) > 4

@@ -231,7 +231,10 @@ def test_folders_of_race(tmp_path, name, levels):
     ],
 )
 def test_malformed_articles(tmp_path, changes, parts):
-    """The error names the file, line and question that are malformed."""
+    """The error for a malformed article names the file and the line.
+
+    The error also names a question whose choices or answer are malformed.
+    """
     data = write_race(tmp_path, **changes)
     with pytest.raises(InputError) as error:
         read_splits(with_settings(find("race"), data), data, "train")

@@ -112,7 +112,7 @@ def test_retrieval_by_hand():
 
 
 def test_scores_are_cosines_for_the_most_alike(tokenizer):
-    """Labels of rated pairs are fractions of the largest score."""
+    """The labels of rated pairs are scores divided by the largest score."""
     examples = [Texts("", ("a", "b"), x, True) for x in (0.0, 2.0, 5.0)]
     features = TASK.features(examples, tokenizer)
     np.testing.assert_allclose(features.arrays["labels"], [0, 0.4, 1])
@@ -144,7 +144,7 @@ def test_how_vectors_are_made():
 def test_which_texts_must_differ():
     """Unrated pairs and triplets in a batch must have different texts.
 
-    Triplets and rated pairs have a useful loss even alone in a batch.
+    A triplet or rated pair has a useful loss even if it is alone in a batch.
     """
     for texts, score, apart, alone in (
         (("a",), None, None, False),

@@ -63,7 +63,7 @@ def test_the_scheme_follows_from_the_set_of_tags(scheme, tags, completed):
     ],
 )
 def test_spans_of_tags(tags, spans):
-    """An entity ends at an ending tag, and before O, B or another type."""
+    """An entity ends at an ending tag, or before O, B, S or another type."""
     assert entity_spans(tags.split()) == spans
 
 

@@ -80,7 +80,10 @@ def test_the_content_of_a_character_class():
     ],
 )
 def test_marks(text, marks, nonspacing):
-    """WordPiece drops nonspacing marks; SentencePiece drops combining marks."""
+    """SentencePiece drops marks that have a combining class.
+
+    WordPiece drops marks of category Mn (nonspacing) instead.
+    """
     assert normalization.has_marks(text) is marks
     assert wordpiece.has_marks(text) is nonspacing
     assert (normalization.drop_marks(text) != text) is marks
