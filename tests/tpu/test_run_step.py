@@ -153,7 +153,7 @@ def test_a_run_is_that_of_tensorflow(folder, said):
 
 
 def test_a_killed_run_resumes_with_the_same_bits(folder):
-    """A killed and resumed run ends with the bits of an uninterrupted run."""
+    """Killing and resuming a run does not change a single bit of its result."""
     run(folder, "dynamic", "whole")
     process = start(folder, "dynamic", "killed", "--stop_step=90")
     while not (folder / "killed" / "ckpt-40.json").exists():

@@ -435,9 +435,9 @@ def test_records_must_fit_the_step(make, slots, tokens, said):
 
 
 def test_records_must_suit_the_step(tmp_path, records):
-    """A step trains on words, and all ids must be in the model's vocabulary.
+    """Records must be of words, with a vocabulary no larger than the model's.
 
-    Only dynamic records may have another mask rate.
+    Only records with dynamic masks may be trained with another mask rate.
     """
     folder = tmp_path / "dynamic"
     folder.mkdir()

@@ -1,8 +1,8 @@
 """Compare the losses of short runs with recorded losses, or record them.
 
-A change that claims not to affect any computation must leave every trace equal
-to the bit. If a change is meant to affect a trace, record the trace again in a
-separate commit that states the reason.
+A change that claims not to affect any computation must leave every trace
+bit-identical. If a change is meant to affect a trace, record the trace again in
+a separate commit that states the reason.
 """
 
 import argparse

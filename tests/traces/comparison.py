@@ -32,7 +32,7 @@ LATE_TOLERANCE = 0.1
 
 
 def machine() -> dict[str, str]:
-    """Return the properties on which the last bits of a run depend."""
+    """Return the machine's properties that affect the last bits of results."""
     facts: dict[str, str] = {}
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():

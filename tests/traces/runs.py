@@ -111,7 +111,7 @@ def read_flags(recipe: str) -> dict[str, Any]:
 
 
 def made_small(recipe: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the reduced settings of a recipe and of its model."""
+    """Return a recipe's settings and its model's config, both made smaller."""
     settings = read_flags(recipe)
     model = json.loads((ROOT / settings.pop("albert_config_file")).read_text())
     layers = min(model["num_hidden_layers"], MOST_LAYERS)

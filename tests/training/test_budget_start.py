@@ -74,7 +74,7 @@ def go(folder, clock, dies_at=99):
 
 
 def test_a_killed_run_goes_on_with_its_end_and_its_rates(tmp_path, monkeypatch):
-    """A killed run resumes and ends with the bits of an uninterrupted run.
+    """Killing and resuming a run does not change a single bit of its result.
 
     Twice the planned steps fit into 20 s, so the clock has moved the last step.
     """

@@ -178,7 +178,8 @@ def test_facts_are_kept_beside(folder):
 def test_checkpoints_after_the_newest_are_not_taken(folder):
     """Checkpoints after the `checkpoint` file's current one are ignored.
 
-    If the current checkpoint is that of step 2, steps 2 and 1 are listed.
+    If the current checkpoint is that of step 2, only the checkpoints of steps 2
+    and 1 are found.
     """
     names = [f'all_model_checkpoint_paths: "ckpt-{n}"' for n in (1, 2, 3)]
     lines = ['model_checkpoint_path: "ckpt-2"', *names]

@@ -176,7 +176,7 @@ def test_a_small_model_has_one_file(saved):
 
 
 def test_a_step_alone_does_not_resume_a_run(tmp_path):
-    """A checkpoint with the step, but no slots, has no optimizer state."""
+    """Resuming from a checkpoint with the step, but no slots, is an error."""
     step = {"optimizer/iterations": tf.Variable(np.int64(7))}
     state = {"a": tf.Variable(1.0)} | step
     checkpoints.save(str(tmp_path), state, 7)

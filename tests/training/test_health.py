@@ -76,7 +76,7 @@ def test_the_warmup_is_not_judged():
 
 
 def test_small_batches_need_more_steps():
-    """Too few examples cause no warning: their accuracy may vary by chance."""
+    """Few examples cause no warning: accuracy on them varies by chance."""
     sick = rows(falling, 0.5)
     assert not monitor(batch=1).notes(sick)
     assert monitor(batch=4).notes(sick)
@@ -102,7 +102,7 @@ def test_other_rows_are_not_training():
     ],
 )
 def test_the_mask_rate_is_judged_at_once(share, warned):
-    """A mask rate below 10% or above 25% is reported before the first step."""
+    """A mask rate below 10% or above 25% is reported even without any rows."""
     found = monitor(masked_share=share).notes([])
     assert bool(found) is warned
 

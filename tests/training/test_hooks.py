@@ -22,7 +22,7 @@ from albert_tf.training.run import SIGTERM, Hook
 @pytest.mark.parametrize("steps_per_loop", [1, 6])
 @eagerly()
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, steps_per_loop):
-    """The error for an infinite loss names the step and the last checkpoint.
+    """The error for a non-finite loss names the step and the last checkpoint.
 
     The first update is larger than 1e29, so the loss of the second step is not
     finite.

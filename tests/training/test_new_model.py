@@ -88,7 +88,7 @@ def test_room_for_repeats_is_two_heads_of_eight(width, size, first, wide):
 
 
 def test_frequencies_are_one_in_each_interval_and_long_waves():
-    """Half of the frequencies are random, one in each interval up to pi.
+    """Half of the frequencies are random, one per equal interval up to pi.
 
     The other half are always the same: a geometric sequence of long waves.
     """

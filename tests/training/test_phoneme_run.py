@@ -60,7 +60,7 @@ def trained(records):
 
 
 def test_a_resumed_run_ends_with_the_same_bits(records, trained, tmp_path):
-    """A stopped and resumed run ends with the bits of an uninterrupted run.
+    """Stopping and resuming a run does not change a single bit of its result.
 
     The weights, the slots and the held-out metrics are compared.
     """
@@ -194,7 +194,8 @@ def test_heads_are_kept_only_with_their_words(
 def test_the_first_weights_may_be_informed(records, tmp_path, capsys):
     """Informed biases are the symbols' log frequencies.
 
-    The printed number of informed vectors includes all frequent symbols.
+    The vectors of at least all frequent symbols are informed; the number of
+    informed vectors is printed.
     """
     metadata = load_metadata(str(records / "records"))
     counts = json.loads((records / "records" / "piece_counts.json").read_text())

@@ -73,9 +73,10 @@ def unbroken(data_dir, config, tmp_path_factory):
 def test_a_killed_run_ends_with_the_unbroken_runs_bits(
     unbroken, data_dir, config, tmp_path
 ):
-    """An interrupted run ends with the bits of an uninterrupted run.
+    """Interrupting a run does not change a single bit of its result.
 
-    The run is interrupted three times: by SIGKILL, SIGTERM and SIGINT.
+    The run is interrupted by SIGKILL, SIGTERM and SIGINT in turn, and resumed
+    each time.
     """
     broken = tmp_path / "broken"
     line = command(data_dir, config, broken)
@@ -276,7 +277,7 @@ def test_a_stop_of_one_worker_stops_and_resumes_both(
 ):
     """After SIGTERM to one worker, both save, exit with 0 and can resume.
 
-    The final bits are those of a run without interruption.
+    The final result is bit-identical to that of an uninterrupted run.
     """
     broken = tmp_path / "broken"
     line = command(data_dir, config, broken)

@@ -201,7 +201,7 @@ def test_a_run_must_do_something(data_dir):
 
 @pytest.mark.slow
 def test_a_second_phase_continues_the_step(data_dir, config, tmp_path, capsys):
-    """With `init_state=run`, two consecutive runs end with one run's bits."""
+    """With `init_state=run`, two consecutive runs equal one run to the bit."""
     first, second, whole = (tmp_path / n for n in ("first", "second", "whole"))
     run(data_dir, config[0], whole)
     run(data_dir, config[0], first, training={"stop_step": 2})

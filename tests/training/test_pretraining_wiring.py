@@ -96,7 +96,7 @@ def test_the_monitor_knows_the_phase(tmp_path):
 
 @pytest.mark.parametrize("size, said", [(0, False), (49, True), (50, False)])
 def test_records_that_fit_exactly_are_taken(size, said, capsys):
-    """If records use less than the whole vocabulary, a note is printed."""
+    """A note says if the records' vocabulary is smaller than the model's."""
     check_records(tiny.CONFIG, metadata.Metadata(16, 3, size, "", {}))
     assert ("Note: the records use" in capsys.readouterr().out) is said
 
@@ -147,7 +147,7 @@ def test_workers_compare_what_determines_the_run(monkeypatch):
 
 
 def test_every_setting_with_a_change_is_a_fact(monkeypatch, tmp_path):
-    """A setting with `change` is a fact of the run, whichever class has it."""
+    """A run's `facts` include every setting with `change` in its metadata."""
     folders = {"records": metadata.Metadata(16, 3, 50, "", {})}
     output = {"output_dir": str(tmp_path), "compat": "google"}
     setup = make_setup(tiny.CONFIG, folders, **output)

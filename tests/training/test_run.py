@@ -322,7 +322,7 @@ def test_the_history_keeps_what_changed(unbroken, tmp_path):
 
 
 def test_a_checkpoint_that_tells_less_resumes_quietly(unbroken, tmp_path):
-    """If a checkpoint lacks facts, notes compare only the facts that exist."""
+    """If a checkpoint records few settings, only these cause notes."""
     prefix = str(copied(unbroken[0], tmp_path, 20) / "ckpt-20")
     facts = {"replicas": 1, "train_batch_size": 8, "num_train_steps": 20}
     checkpoint_files.write_about(prefix, facts)

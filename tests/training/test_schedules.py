@@ -86,7 +86,7 @@ def test_each_phase_reads_its_own(train, reads, capsys):
 
 @pytest.mark.slow
 def test_every_border_resumes_exactly(train, trained, tmp_path, capsys):
-    """A run that resumes between phases ends with an uninterrupted run's bits.
+    """Resuming a run between phases does not change a single bit of its result.
 
     No note reports a change. The checkpoint has the variables and the slots of
     a run without schedules, and no slot is 0 everywhere.

@@ -59,9 +59,9 @@ def ends(folder, processes, number, what):
 def test_a_worker_that_vanishes_ends_the_others(
     data_dir, deep_config, tmp_path
 ):
-    """A killed or frozen worker ends all workers; one process can resume.
+    """If a worker is killed or frozen, all of the 2 or 4 workers end.
 
-    There are 2 or 4 workers.
+    A single process can resume the run.
     """
     schedules = ["--depth_schedule=1:0.5,2", "--do_eval"]
     line = command(data_dir, deep_config[0], tmp_path / "broken") + schedules
