@@ -70,7 +70,7 @@ class Segments:
 
 
 def _bag(rows: list[np.ndarray], width: int) -> sparse.csr_array:
-    """Return how often each id occurs in each row, [rows, width]."""
+    """Return the counts [rows, width] of each id in each row."""
     first = np.arange(len(rows)) * width
     cells = np.repeat(first, list(map(len, rows)))
     cells += np.concatenate([np.zeros(0, np.int64), *rows])

@@ -131,7 +131,7 @@ class Recording:
             return dict(file)
 
     def released(self, name: str, arrays: dict, prefix: str = ""):
-        """Return the recorded array of a variable in this project's layout."""
+        """Return a variable's recorded array, in the layout of this project."""
         stored = self.stored_tensors[name]
         array = arrays[prefix + stored.name]
         return array.T if stored.transposed else array
