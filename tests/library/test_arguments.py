@@ -169,7 +169,7 @@ def test_the_last_examples_are_held_out(weights):
 
 
 class Recorder:
-    """A stand-in for a model whose methods return their arguments."""
+    """A stand-in for a model; its methods return their arguments."""
 
     def __init__(self, official):
         self.official = official

@@ -27,7 +27,7 @@ ANSWERS = ["bad", "fine"] * 8
 
 
 def agree(model, path, *x):
-    """Assert that a model predicts the same after it is saved and loaded.
+    """Assert that a saved and loaded model makes the same predictions.
 
     The model is saved to a `.keras` file and to a folder.
     """

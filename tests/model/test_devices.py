@@ -17,7 +17,7 @@ class ForTpu(CompiledForTpu, tf.distribute.OneDeviceStrategy):
 
 
 def traced(strategy: tf.distribute.Strategy) -> tf.compat.v1.GraphDef:
-    """Return the graph of a replica with dropout inside a loop."""
+    """Return a replica's graph, which applies dropout inside a loop."""
 
     def replica():
         with tf.GradientTape() as tape:

@@ -104,7 +104,7 @@ def encode(table, config, ids, mask, segments):
 
 
 def heads(table, config, sequence, pooled, positions):
-    """Return the logits of masked words [M, V] and of the order [2]."""
+    """Return logits [M, V] of masked words, and [2] of the segment order."""
     weights = Weights(table)
     w = weights.under("mlm")
     act = ACTIVATIONS[config.hidden_act]

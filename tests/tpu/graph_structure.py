@@ -100,7 +100,7 @@ class Frame:
         return kind, attributes, [self.token(name) for name in data(node)]
 
     def loop(self, node: NodeDef) -> tuple:
-        """Return a loop with its functions; list invariants outside it."""
+        """Return a loop and its functions; list invariants outside the loop."""
         parts = [self.library[node.attr[k].func.name] for k in ("body", "cond")]
         body = Frame(parts[0], self.library, {})
         ends = [parts[0].ret[x.name] for x in parts[0].signature.output_arg]

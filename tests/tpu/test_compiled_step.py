@@ -27,7 +27,7 @@ def plan(**training):
 
 
 class Recorder:
-    """A stand-in for the compiler that records modules and needs no extra."""
+    """A stand-in for the compiler; it records modules and needs no extra."""
 
     def __init__(self, topology):
         self.modules = []

@@ -110,7 +110,7 @@ class TestSeveralFiles:
 
     @staticmethod
     def variables(start=0.0):
-        """Return {name: variable} of 60, 2,000, 80 and 8 bytes per replica."""
+        """Return {name: variable}: 60, 2,000, 80 and 8 bytes per replica."""
         with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
             floats = {
                 name: tf.Variable(start + tf.range(size, dtype=tf.float32))

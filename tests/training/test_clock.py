@@ -42,7 +42,7 @@ class Killed(Exception):
 
 
 class SimulatedRun(Run):
-    """A run with a clock, phases and step counts that trains no model."""
+    """A run that has a clock, phases and step counts, but trains no model."""
 
     step = 0
 

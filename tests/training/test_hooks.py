@@ -42,7 +42,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, steps_per_loop):
 
 
 def poisoned(bad_examples):
-    """Return a function for batches in which some losses are infinite."""
+    """Return a function that makes batches with some infinite losses."""
 
     def batches(start, num_shards, shard, batch_size):
         data = tiny.make_data()

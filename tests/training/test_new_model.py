@@ -154,7 +154,7 @@ def kernels_of(attention):
 
 
 def scores_of(attention, before, states, columns):
-    """Return the attention scores [n, n] due to changes of a head's kernels."""
+    """Return the attention scores [n, n] due to changes in a head's kernels."""
     query, key = (
         states @ (kernel - old)[:, columns]
         for kernel, old in zip(kernels_of(attention), before, strict=True)

@@ -31,7 +31,7 @@ def window(steps, bad=0, first_bad=0):
 
 
 class FakeRun:
-    """A stand-in for a run that records messages and calls."""
+    """A stand-in for a run; it records messages and calls."""
 
     def __init__(self, **values):
         self.told, self.rows, self.seconds, self.stops = [], [], {}, []
