@@ -1,4 +1,4 @@
-"""Break builds and runs with machine faults, resume and compare the output.
+"""Break builds and runs with machine faults, resume them, and compare output.
 
     PYTHONPATH=tests python benchmarks/machine_faults.py [FAULT...] [--runs=50]
 

@@ -65,7 +65,7 @@ class Row:
     largest: float = 0.0
 
     def add(self, ours, theirs) -> None:
-        """Update the largest difference from two tensors of the same size."""
+        """Update the largest difference, given two tensors of the same size."""
         if theirs.size:
             ours = np.asarray(ours, np.float64).reshape(theirs.shape)
             self.largest = max(self.largest, np.abs(ours - theirs).max())
