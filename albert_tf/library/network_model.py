@@ -44,7 +44,7 @@ OUT_OF_DATA = "Your input ran out of data"
 
 
 def whole_numbers(x: Any) -> Any:
-    """Cast a float64 tensor, which is the mean of integers, to integers."""
+    """Cast float64 tensors, which Keras computes as means of integers."""
     is_mean = tf.is_tensor(x) and x.dtype == tf.float64
     return tf.cast(x, tf.int32) if is_mean else x
 

@@ -81,7 +81,7 @@ class TextConfig(Validated):
 
 
 def drop_marks(text: str) -> str:
-    """Decompose a text (NFKD) and drop its combining characters."""
+    """Decompose a text (NFKD) and drop marks that have a combining class."""
     text = unicodedata.normalize("NFKD", text)
     marks = map(ord, filter(unicodedata.combining, set(text)))
     return text.translate(dict.fromkeys(marks))

@@ -154,7 +154,9 @@ def test_cells_of_numpy_are_pythons():
         ({"a": [1], "b": b"text"}, "train_file=dict"),
         ([], "train_file=list []"),
         ({}, "train_file=dict {}"),
-        ({"a": iter("b")}, "train_file=dict {'a': <str"),
+        pytest.param(
+            {"a": iter("b")}, "train_file=dict {'a': <str", id="iterator"
+        ),
     ],
     ids=str,
 )
