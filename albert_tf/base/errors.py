@@ -29,7 +29,7 @@ def require(condition: object, rule: str, /, **received: object) -> None:
 
 
 def first_line(error: BaseException, text: str | None = None) -> str:
-    """Return the first line of an error's text, or the error's type if empty.
+    """Return the first line of an error's text, or its type if it has no text.
 
     Args:
       error: the error.

@@ -478,7 +478,7 @@ def glob(
 
     Raises:
       InputError: if the list is empty, if a pattern has no match, or if a match
-        is an illegal folder.
+        is an illegal folder or a broken link.
     """
     paths: list[str] = []
     entries = split_paths(patterns)

@@ -319,7 +319,8 @@ class RunFact(NamedTuple):
 def facts(*configs: Any, change: str = "") -> dict[str, RunFact]:
     """Return {name: fact} for settings dataclasses, with JSON-ready values.
 
-    Settings without a `change` are omitted.
+    Settings without a `change` are omitted, unless the argument `change` is
+    given.
 
     Args:
       *configs: dataclasses of `setting` fields.

@@ -100,7 +100,7 @@ def _variables(
     Args:
       layers: the layers' rows.
       names: names of the two variables, in this package and in TF1 files.
-      on_hub: names of the two variables in Hugging Face files.
+      hub_names: names of the two variables in Hugging Face files.
     """
     for layer, shape, google, zh, hub in layers:
         shapes = shape, shape[-1]

@@ -197,7 +197,7 @@ class Packing(NamedTuple):
 
     magic: tuple[bytes, ...]  # possible first bytes of a file
     endings: tuple[str, ...]
-    open: Callable  # a function from a compressed file to a decompressed file
+    open: Callable  # opens a compressed file as a decompressed one
 
 
 PACKINGS = (

@@ -67,7 +67,7 @@ class Pairs:
         return Pairs(*map(np.concatenate, columns))
 
     def paired(self) -> np.ndarray:
-        """Return whether each pair has a segment B, [n] bool."""
+        """Return bool [n], true for pairs with a segment B."""
         return self.b_end > self.b_start
 
     def tokens(self) -> int:
@@ -193,7 +193,7 @@ class Masker:
 
 
 def value_limits(metadata: Metadata) -> dict[str, int]:
-    """Return {feature of integers: number of legal values, or 0 if unknown}.
+    """Return {integer feature: number of legal values, or 0 if unknown}.
 
     Legal values start at 0. The features are those of phoneme records, or of
     both static and dynamic records.

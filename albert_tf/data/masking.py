@@ -45,7 +45,7 @@ class Draws:
         self.sequences = 0
 
     def bits(self, count: int) -> np.ndarray:
-        """Return integers of 63 random bits for each example, [B, count]."""
+        """Return int64 [B, count], with 63 random bits in each integer."""
         counters = np.arange(1, count + 1, dtype=np.uint64)
         counters += np.uint64(self.sequences << 32)
         self.sequences += 1
@@ -58,7 +58,7 @@ class Draws:
 
 
 def word_starts(starts: np.ndarray, maskable: np.ndarray) -> np.ndarray:
-    """Return whether each token begins a word, [B, T] bool.
+    """Return bool [B, T], true where a token begins a word.
 
     The first token of a segment always begins a word, even if its piece
     continues a word, so that no word crosses [SEP].
@@ -69,7 +69,7 @@ def word_starts(starts: np.ndarray, maskable: np.ndarray) -> np.ndarray:
 
 
 def word_ends(starts: np.ndarray, maskable: np.ndarray) -> np.ndarray:
-    """Return exclusive ends of the words at positions 0..T, [B, T + 1]."""
+    """Return the exclusive end [B, T + 1] of the word at each position 0..T."""
     batch, tokens = starts.shape
     boundary = np.where(
         starts | ~maskable, np.arange(tokens, dtype=np.int32), np.int32(tokens)
@@ -80,7 +80,7 @@ def word_ends(starts: np.ndarray, maskable: np.ndarray) -> np.ndarray:
 
 
 def random_order(starts: np.ndarray, bits: np.ndarray) -> np.ndarray:
-    """Return the positions of word starts in random order, [B, T] int64.
+    """Return the positions of word starts in random order, as int64 [B, T].
 
     Rows are padded with T. Sorting integers that combine a random number and a
     position is several times faster than an argsort.
@@ -347,7 +347,7 @@ class Masked:
 
 
 def budgets(lengths: np.ndarray, config: MaskingConfig, slots: int):
-    """Return the numbers of predictions, from 1 to `slots`, [B] int64.
+    """Return the numbers of predictions, int64 [B] from 1 to `slots`.
 
     As in the released code, [CLS] and [SEP] count as tokens, and halves round
     to even.
@@ -359,7 +359,7 @@ def budgets(lengths: np.ndarray, config: MaskingConfig, slots: int):
 def draw_ngrams(
     shape: tuple[int, int], config: MaskingConfig, draws: Draws
 ) -> np.ndarray:
-    """Draw an n-gram length for each visited word, [B, T] int8 in 1..N."""
+    """Draw the n-gram lengths for visited words, int8 [B, T] in 1..N."""
     uniform = draws.uniform(shape[1])
     ngrams = np.ones(shape, np.int8)
     for step in config.ngram_steps():

@@ -60,7 +60,7 @@ READINGS = {"en": {"a": "ɐ", "A": "ɐ"}}
 
 # A process clears its cache when the cache contains more words than this.
 MAX_CACHED_WORDS = 1_000_000
-SHOWN = 10  # number of words without phonemes to print
+SHOWN = 10  # maximum number of words in the warning about missing phonemes
 
 # A document's number consists of the number of its first block and, in this
 # many low bits, the document's index in that block.
@@ -175,7 +175,7 @@ def require_language(language: str, voices: Mapping[str, str]) -> None:
 
 
 def speaker(language: str) -> Callable[[list[str]], list[str]]:
-    """Return a function from words to their phonemes.
+    """Return a function that converts words to phonemes.
 
     Raises:
       InputError: if espeak-ng is not installed or lacks the language.

@@ -393,7 +393,7 @@ def rows_of(
     Column names become strings; unnamed columns of a frame are named 0, 1, ...
 
     Args:
-      source: see the module docstring; files are not read as a whole.
+      source: see the module docstring; files are read incrementally.
       column: the only column to read from a file; None reads all columns.
       bad: the handler of unreadable rows of text files; see `Handler`.
 

@@ -168,7 +168,7 @@ class FeedForward(ConfiguredLayer):
 class AlbertEncoder(ConfiguredLayer):
     """An encoder whose layers may share parameters.
 
-    Layers that share parameters are the same object, called repeatedly.
+    A block that several layers share is a single object, called repeatedly.
 
     Attributes:
       loop, xla: the run's `EncoderLoop` and `XlaPolicy`.
@@ -277,7 +277,10 @@ class AlbertEncoder(ConfiguredLayer):
         return hidden_states, attention_probs
 
     def looped(self, config, x, input_mask, seed, positions):
-        """Apply `loop` to each run of shared layers; return the last output."""
+        """Apply `loop` to each range of layers that share all their blocks.
+
+        The result is the output of the last layer.
+        """
         runs = [(numbers, None) for numbers in config.shared_layers()]
         if positions is not None:
             *runs, (numbers, _) = runs

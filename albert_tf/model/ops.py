@@ -93,7 +93,7 @@ Seed = tf.Tensor | None
 
 
 def fold_in(seed: Seed, number: int | tf.Tensor) -> Seed:
-    """Derive the seed of a numbered part from a seed; return None for None."""
+    """Derive a seed from a seed and a number; map a seed of None to None."""
     if seed is None:
         return None
     return tf.random.fold_in(seed, number, alg="philox")
@@ -299,7 +299,7 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 def soft_cross_entropy(
     logits: tf.Tensor, targets: tf.Tensor, temperature: float
 ) -> tf.Tensor:
-    """Return float32 losses [...] from logits and teacher logits, [..., C].
+    """Return losses, float32 [...], of logits [..., C] against teacher logits.
 
     The logits of both models are divided by the temperature. The loss is
     multiplied by the square of the temperature to preserve the magnitude of the

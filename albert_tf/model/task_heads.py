@@ -129,7 +129,7 @@ class AlbertChooser(AlbertClassifier):
         super().__init__(config, outputs, **kwargs)
 
     def head(self, encoded, inputs, seed=None):
-        """Return the float32 logit of each row, [B * C]."""
+        """Return the float32 logit [B * C] of each row."""
         return tf.reshape(super().head(encoded, inputs, seed), [-1])
 
     def compute(self, input_ids, input_mask, segment_ids, seed=None):
@@ -413,7 +413,7 @@ class AlbertEmbedder(AlbertWithHead):
         """Create no layers."""
 
     def head(self, encoded, inputs, seed=None):
-        """Return the float32 vector of each row, [B, H]."""
+        """Return the float32 vectors [B, H] of the rows."""
         tokens, mask = encoded["sequence_output"], inputs["input_mask"]
         return pooled(tokens, mask, self.pooling, self.unit_length)
 

@@ -20,7 +20,7 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 
 
 def text_of_piece(tokenizer: Tokenizer, piece: str) -> str | None:
-    """Return the normalized form of an added piece, or None if no text matches.
+    """Return an added piece's normalized form, or None if no text can match.
 
     The piece `[E1]` matches the text `[E1]` and, if the tokenizer lower-cases
     text, also `[e1]`. WordPiece matches only single words, so the result is

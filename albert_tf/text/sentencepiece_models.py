@@ -46,9 +46,9 @@ def _parts_of(charsmap: bytes) -> tuple[np.ndarray, np.ndarray]:
 def charsmap_keys(charsmap: bytes) -> tuple[str, ...]:
     """Return the texts that a compiled character map replaces.
 
-    The map consists of the size of a double array, the array itself
+    The map consists of the size of a double-array trie, the trie itself
     (https://github.com/s-yata/darts-clone), and the replacements. SentencePiece
-    follows the indices in the array without checking that they are inside it.
+    follows the indices in the trie without checking that they are inside it.
 
     Raises:
       InputError: if the map is damaged.
@@ -314,7 +314,7 @@ def expand(
 
 
 def piece_shares(model: sentencepiece.SentencePieceProcessor) -> np.ndarray:
-    """Return each piece's share of the training text, [V].
+    """Return each piece's share [V] of the training text.
 
     Scores are logarithms of shares. In BPE models, scores are ranks instead,
     and all pieces with negative scores receive the same share.

@@ -1,4 +1,4 @@
-"""The tokenizers as TensorFlow graphs from strings to ids and offsets.
+"""The tokenizers as TensorFlow graphs, which return ids and offsets.
 
 Ids and offsets equal the results of `Tokenizer.encode_with_offsets`; offsets
 count characters of the original string. The graphs use the character classes of
@@ -50,14 +50,14 @@ def runs(rule: Rule, config: TextConfig) -> tuple[np.ndarray, np.ndarray]:
 
 
 class CharacterClass(tf.Module):
-    """A function from characters to booleans or integers, as TensorFlow ops."""
+    """TensorFlow ops that map each character to a boolean or an integer."""
 
     def __init__(self, rule: Rule, config: TextConfig):
         super().__init__()
         self._starts, self._values = map(tf.constant, runs(rule, config))
 
     def __call__(self, codes: tf.Tensor) -> tf.Tensor:
-        """Return the function's int32 values [...] for code points [...]."""
+        """Return the int32 values [...] of characters with `codes` [...]."""
         run = tf.searchsorted(self._starts, codes, side="right") - 1
         return tf.gather(self._values, run)
 
@@ -199,7 +199,7 @@ GRAPHS = {"sentencepiece": SentencePieceGraph, "wordpiece": WordPieceGraph}
 
 
 def _first(rows: tf.RaggedTensor, keep: tf.Tensor) -> tf.RaggedTensor:
-    """Return the first `keep` [B] values of rows that are at least as long."""
+    """Truncate each row to its first `keep` [B] values, which must exist."""
     lengths = rows.row_lengths()
     within = tf.ragged.range(lengths).values
     values = rows.values[within < tf.repeat(keep, lengths)]
@@ -207,7 +207,7 @@ def _first(rows: tf.RaggedTensor, keep: tf.Tensor) -> tf.RaggedTensor:
 
 
 def _without_first(rows: tf.RaggedTensor, cut: tf.Tensor) -> tf.RaggedTensor:
-    """Return rows without their first value where `cut` [B] is true."""
+    """Drop the first value of each row for which `cut` [B] is true."""
     lengths, cut = rows.row_lengths(), tf.cast(cut, tf.int64)
     within = tf.ragged.range(lengths).values
     values = rows.values[within >= tf.repeat(cut, lengths)]
@@ -329,7 +329,7 @@ TO_THE_END = 1 << 20  # for pieces that are not split: an end beyond any span
 
 
 class TokenSpans(NamedTuple):
-    """Ids, and each id's start and end in its text, in characters; [B, N]."""
+    """Ids [B, N], and each id's start and end in its text, in characters."""
 
     ids: tf.RaggedTensor
     starts: tf.RaggedTensor
@@ -471,7 +471,8 @@ class WordPieceOffsets(tf.Module):
 
         Args:
           parts: string [B, P].
-          bounds: the starts and the end of the parts, in the same bytes.
+          bounds: the start of each part, and the end of the last, in the same
+            bytes.
         """
         visible = parts.values != " "
         rows = parts.value_rowids()
@@ -487,7 +488,7 @@ OFFSETS = {
 
 
 def offset_graph(tokenizer: Tokenizer, text_graph: TextGraph) -> tf.Module:
-    """Return a graph from strings [B] to `TokenSpans`.
+    """Return a graph that converts strings [B] to `TokenSpans`.
 
     The graph shares the model and the tables of `text_graph`, which must have
     been made from the same tokenizer.

@@ -292,7 +292,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     Attributes:
       expansion: the ids that replace each id under the digit-comma rule, as
-        values, int32, and row splits, int64 [V + 1].
+        int32 values and int64 row splits [V + 1].
     """
 
     kind = "sentencepiece"
@@ -321,7 +321,7 @@ class SentencePieceTokenizer(Tokenizer):
         self.expansion = expansion_table(self.splits, self.vocab_size)
 
     def piece_shares(self) -> np.ndarray:
-        """Return each piece's share of the training text, [V]."""
+        """Return each piece's share [V] of the training text."""
         return piece_shares(self._model)
 
     def _unused(self) -> list[int]:

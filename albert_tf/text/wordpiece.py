@@ -73,9 +73,9 @@ def vocabulary_lines(content: bytes) -> list[str]:
 def clean_character(character: str) -> str:
     """Return the replacement for a character in cleaned text.
 
-    White space becomes a space, and ideographs are surrounded by spaces.
-    Control and format characters, surrogates and U+FFFD are dropped. Other
-    characters stay the same.
+    Tabs, line ends and Unicode separators become spaces, and ideographs are
+    surrounded by spaces. Other control characters, format characters,
+    surrogates and U+FFFD are dropped. All other characters stay the same.
     """
     category = unicodedata.category(character)
     if character in "\t\n\r" or category in ("Zs", "Zl", "Zp"):

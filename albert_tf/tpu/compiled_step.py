@@ -231,10 +231,11 @@ def largest(
     tried: dict[int, Compiled],
     memory: int,
 ) -> int:
-    """Return the largest of `sizes` that fits in memory, or 0 if none does.
+    """Return the largest size that fits in memory, or 0 if none does.
 
-    The search compiles both this size and the next larger size, which does not
-    fit.
+    The candidates are `sizes` and the sizes in `tried`. When this function
+    returns, `tried` also contains the next larger candidate, if there is one;
+    this candidate does not fit.
 
     Args:
       compile_size: a function that compiles the step for a micro-batch of a

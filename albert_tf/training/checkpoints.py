@@ -267,7 +267,7 @@ def restore_run(
 def restore_latest(
     model_dir: str, variables: dict[str, tf.Variable]
 ) -> str | None:
-    """Restore the newest intact checkpoint; return its prefix, or None."""
+    """Restore the newest intact checkpoint, if any, and return its prefix."""
     rule = "`output_dir` has weights but no optimizer state; pass it as "
     rule += "`init_checkpoint`, with another `output_dir`."
     return latest(

@@ -230,8 +230,8 @@ def distribute(strategy: tf.distribute.Strategy, batches: Callable):
 
     Args:
       strategy: the strategy that receives the batches.
-      batches: a function from a `tf.distribute.InputContext` to a dataset of
-        per-replica batches.
+      batches: a function that takes a `tf.distribute.InputContext`, and returns
+        a dataset of per-replica batches.
     """
     options = tf.data.Options()
     options.autotune.enabled = False

@@ -287,8 +287,8 @@ class StopInTime(Hook):
     longer than the remaining time.
 
     Args:
-      hours: the limit for the total time of all runs to which the hook is
-        passed; 0 means no limit.
+      hours: the limit, counted from the creation of the hook, for all runs to
+        which the hook is passed; 0 means no limit.
 
     Attributes:
       stopped: whether the last run was stopped, for any reason.

@@ -379,7 +379,7 @@ def _build_from_phonemes(
     return metadata, phoneme_build.summary(metadata)
 
 
-# {task: function from the settings to metadata and a summary}
+# {task: function that takes the settings, and returns metadata and a summary}
 BUILDERS = {WORDS: _build_from_text, PHONEMES: _build_from_phonemes}
 CLASSES = (
     BuildConfig,

@@ -164,8 +164,8 @@ class BuildFolder:
     def _take_over(self) -> None:
         """Keep the shards from which this build can resume; remove all others.
 
-        These are this build's shards or, if there are none, the shards of a run
-        that a bad item stopped.
+        The kept shards are this build's own or, if there are none, those of a
+        run that a bad item stopped.
         """
         strict = self._scratch_of(self.identity | STRICT)
         local = not files.is_remote(strict)

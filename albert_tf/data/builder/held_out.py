@@ -44,7 +44,7 @@ FEWEST_WORDS, FEWEST_SENTENCES, SHORT_SENTENCE = 64, 5, 32
 
 
 def buckets(hashes: np.ndarray) -> np.ndarray:
-    """Return the hash bucket of each part's document, [D] int64."""
+    """Return the hash bucket of each part's document, as int64 [D]."""
     return (hashes >> np.uint64(64 - BUCKET_BITS)).astype(np.int64)
 
 
@@ -167,7 +167,7 @@ def _border(tokens: np.ndarray, fraction: float) -> tuple[Border, int]:
 
 
 def hold_out(fraction: float, measured: ShardTotals) -> HeldOut:
-    """Choose whole documents that hold at most about `fraction` of the tokens.
+    """Hold out whole documents with at most about `fraction` of the tokens.
 
     If these documents have too few tokens, `HeldOut.wanted` is the number of
     tokens that `divide` must add. If there is no text, or `fraction` is 0, no
@@ -184,7 +184,7 @@ def hold_out(fraction: float, measured: ShardTotals) -> HeldOut:
 
 
 class PartsOfShard(NamedTuple):
-    """The parts of one shard in the bucket at the border, [D]."""
+    """The D parts of one shard in the bucket at the border."""
 
     shard: int
     keys: list[int]
@@ -194,7 +194,7 @@ class PartsOfShard(NamedTuple):
 
 
 def _divisible(documents: Documents) -> np.ndarray:
-    """Return whether parts are long enough to divide, [D] bool."""
+    """Return bool [D], true for parts that are long enough to divide."""
     words = np.cumsum(documents.starts)[documents.part_ends() - 1]
     many = np.diff(words, prepend=0) >= FEWEST_WORDS
     return many | (documents.parts >= FEWEST_SENTENCES)

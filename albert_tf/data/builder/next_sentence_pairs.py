@@ -31,7 +31,7 @@ SHORTEST_PIECE = 4  # number of tokens in the shortest excerpt
 
 
 def partners(kinds: np.ndarray, documents: np.ndarray) -> np.ndarray:
-    """Return, for each item, the index of another item of the same kind, [n].
+    """Return, for each item, the index [n] of another item of the same kind.
 
     The partner comes from a different document, unless one document contains
     more than half of the items of the kind. The only item of its kind is its
@@ -62,7 +62,7 @@ def partners(kinds: np.ndarray, documents: np.ndarray) -> np.ndarray:
 
 
 def repeat(made: Pairs, room: int, rng: np.random.Generator) -> np.ndarray:
-    """Replace some Bs with excerpts of their A; return which Bs, [n] bool.
+    """Replace some Bs with excerpts of their A; return which, as bool [n].
 
     The pairs in `made` are changed in place.
     """
@@ -77,7 +77,7 @@ def repeat(made: Pairs, room: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def documents_of(made: Pairs, documents: Documents) -> np.ndarray:
-    """Return the hash of the document that contains each pair's A, [n]."""
+    """Return the hash [n] of the document that contains each pair's A."""
     ends = documents.offsets()[np.cumsum(documents.parts)]
     return documents.hashes[np.searchsorted(ends, made.a_start, side="right")]
 

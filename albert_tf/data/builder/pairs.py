@@ -123,7 +123,7 @@ def chunk_ends(
     targets: np.ndarray,
     room: int,
 ) -> np.ndarray:
-    """Return, for each sentence, the end of a chunk that begins there, [S].
+    """Return, for each sentence, the end [S] of a chunk that begins there.
 
     Sentences are added to a chunk until it reaches its target. If the chunk
     then exceeds `room`, its last sentence is dropped, unless it is the only
@@ -138,7 +138,7 @@ def chunk_ends(
 
 
 def chain(following: np.ndarray) -> np.ndarray:
-    """Return the first sentence of each chunk, [number of chunks].
+    """Return the index of each chunk's first sentence, in order.
 
     `following` contains, for each sentence, the first sentence of the next
     chunk if a chunk begins at this sentence.

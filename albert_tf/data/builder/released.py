@@ -39,7 +39,7 @@ TRIES = 10
 def other_parts(
     parts: np.ndarray, hashes: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Draw, for each part, a part of a different document, [n]."""
+    """Draw, for each part, the index [n] of a part of another document."""
     drawn = rng.integers(0, len(hashes), (len(parts), TRIES))
     differs = hashes[drawn] != hashes[parts][:, None]
     differs[:, -1] = True

@@ -66,7 +66,7 @@ class Documents:
         )
 
     def first_of_each(self) -> np.ndarray:
-        """Return whether each part differs from all earlier parts, [D] bool."""
+        """Return bool [D], true for parts that differ from all before them."""
         first = np.zeros(len(self.keys), bool)
         first[np.unique(self.keys, return_index=True)[1]] = True
         return first
@@ -76,7 +76,7 @@ class Documents:
         return np.cumsum(np.append(0, self.sentences), dtype=np.int64)
 
     def part_ends(self) -> np.ndarray:
-        """Return the end of each part as a token index, [D]."""
+        """Return the token index [D] at which each part ends."""
         return self.offsets()[np.cumsum(self.parts)]
 
     def tobytes(self) -> bytes:

@@ -238,7 +238,7 @@ def _raw_blocks(layout: str, pieces: Iterator[bytes]) -> Iterator:
 def _lines_not_utf8(data: bytes) -> tuple[int, int]:
     """Return the number of lines that are not UTF-8, and of lines in total.
 
-    Blank lines are not counted if a line is not UTF-8.
+    If any line is not UTF-8, blank lines are not counted.
     """
     if file_kinds.is_utf8(data):
         return 0, data.count(b"\n") + (not data.endswith(b"\n"))

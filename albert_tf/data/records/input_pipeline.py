@@ -72,7 +72,7 @@ def _files_at_once(entries: Sequence[RecordFile]) -> int:
 
 
 class _Row(NamedTuple):
-    """Files whose records are read in sequence."""
+    """Files whose records are read as one sequence."""
 
     paths: tf.Tensor  # [files] string
     counts: tf.Tensor  # [files] int64, the number of records in each file
@@ -87,7 +87,7 @@ def _row(data_dir: str, metadata: Metadata, split: str) -> _Row:
 
 
 def _records(row: _Row, first, last) -> tf.data.Dataset:
-    """Return the records of a row from one index to another, in order."""
+    """Return the records of a `_Row` from one index to another, in order."""
     starts = tf.cumsum(row.counts, exclusive=True)
     first, last = (
         tf.clip_by_value(bound - starts, 0, row.counts)
@@ -105,7 +105,7 @@ def _records(row: _Row, first, last) -> tf.data.Dataset:
 
 
 def _names(row: _Row, indices: tf.Tensor) -> tf.Tensor:
-    """Return names, for error messages, of records at indices [n] in a row."""
+    """Return names, for error messages, of records [n] of a `_Row`."""
     starts = tf.cumsum(row.counts, exclusive=True)
     index = tf.searchsorted(starts + row.counts, indices, side="right")
     number = tf.strings.as_string(indices - tf.gather(starts, index))
@@ -152,9 +152,10 @@ def _share(
     """Return the endless stream of names and examples of one reader.
 
     Each epoch orders the files differently and assigns each reader an equal
-    share of the row; a reader reads only the files in its share, and shuffles
-    their records. The example at a position thus depends only on the seed, the
-    position and the number of readers, and a run can resume anywhere.
+    share of the records; a reader reads only the files that contain its share,
+    and shuffles the records. A reader's example at a position thus depends only
+    on the seed, the position and the number of readers, and a run can resume
+    anywhere.
     """
     rule = "`data_dir` must contain a training record for each host."
     require(total >= num_shards, rule, records=total, hosts=num_shards)

@@ -39,7 +39,7 @@ def mask_words(
     mask_id: int,
     draws: Draws,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mask whole words; return new ids, and whether each is predicted, [B, T].
+    """Mask whole words; return the new ids, and a mask of predictions, [B, T].
 
     As in PL-BERT (https://arxiv.org/abs/2301.08810), each word is a sequence of
     symbols, followed by a separator, and there are no special tokens. Random
@@ -86,7 +86,7 @@ def require_all(
 
 
 def _is_example(serialized: tf.Tensor) -> tf.Tensor:
-    """Return whether each record consists of one field `features`, [B] bool."""
+    """Return bool [B], true for records that have only the field `features`."""
     head = tf.io.decode_raw(serialized, tf.uint8, fixed_length=6)
     head = tf.cast(head, tf.int64)
     tag, length = head[:, 0], head[:, 1:]  # a varint, 7 bits per byte
@@ -291,9 +291,9 @@ def parse_phonemes(
     return {name: tf.cast(ids, tf.int32) for name, ids in batch.items()}
 
 
-# A function from positions in the stream, [B] int64, and from names and
-# serialized examples, [B] string, to a batch. Masks are drawn in Python, so the
-# function runs only in the process that created the pipeline.
+# A function that takes positions in the stream, [B] int64, and names and
+# serialized examples, [B] string, and returns a batch. Masks are drawn in
+# Python, so the function runs only in the process that created the pipeline.
 Reader = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]
 
 

@@ -275,7 +275,7 @@ def _join(*columns: list[bytes]) -> list[bytes]:
 
 
 def encode_ints(features: Mapping[str, np.ndarray]) -> list[bytes]:
-    """Serialize each row of integers, [B, n], as a record; see `ints`."""
+    """Serialize each row of integers [B, n] as a record; see `ints`."""
     return _join(*(ints(key, values) for key, values in features.items()))
 
 
@@ -362,7 +362,7 @@ class Example:
     words: np.ndarray | None = None
 
     def originals(self) -> np.ndarray:
-        """Return the ids before masking, [n]."""
+        """Return the ids [n] before masking."""
         ids = self.input_ids.copy()
         ids[self.positions] = self.labels
         return ids

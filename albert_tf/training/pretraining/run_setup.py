@@ -50,9 +50,9 @@ class Kind(NamedTuple):
     """A kind of pretraining.
 
     Attributes:
-      model: a function from a config, a vocabulary and a dtype policy to a
-        model.
-      objective: a function from a vocabulary to an objective.
+      model: a function that takes a config, a vocabulary and a dtype policy,
+        and returns a model.
+      objective: a function that takes a vocabulary, and returns an objective.
       lacks: settings in `PretrainingConfig` that must keep their defaults, and
         that a budget does not choose. A new setting belongs here if this kind
         would ignore it: if its records, model and objective never use it.
