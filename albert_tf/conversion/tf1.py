@@ -53,7 +53,8 @@ def find_prefix(path: str) -> str | None:
         then a TF-Hub module's variables, then the only checkpoint.
 
     Raises:
-      InputError: if the folder contains several other checkpoints.
+      InputError: if the folder has none of the preferred checkpoints, but
+        several others.
     """
     if files.exists(path + INDEX):
         return path

@@ -379,7 +379,7 @@ class Characters:
 
 
 class SentencePieceOffsets(tf.Module):
-    """A graph that returns ids and offsets of a `SentencePieceTokenizer`."""
+    """The graph of a `SentencePieceTokenizer` that also returns offsets."""
 
     def __init__(self, graph: SentencePieceGraph, tokenizer: Tokenizer):
         super().__init__()
@@ -418,7 +418,7 @@ class SentencePieceOffsets(tf.Module):
 
 
 class WordPieceOffsets(tf.Module):
-    """A graph that returns ids and offsets of a `WordPieceTokenizer`."""
+    """The graph of a `WordPieceTokenizer` that also returns offsets."""
 
     def __init__(self, graph: WordPieceGraph, tokenizer: Tokenizer):
         super().__init__()

@@ -60,7 +60,8 @@ def number(value: object) -> str:
 def read_flags(model_dir: str) -> dict[str, str]:
     """Return {flag: value} of a run's flagfile, or {} if there is none.
 
-    A comment describes a value that a flagfile cannot contain, such as a frame.
+    The result includes comments, which describe values that a flagfile cannot
+    contain, such as a frame.
     """
     path = files.join(model_dir, FLAG_FILE)
     if not files.exists(path):

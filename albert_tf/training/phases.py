@@ -106,9 +106,9 @@ def read_schedules(
 def check_depths(text: str, depths: Schedule, config: AlbertConfig) -> None:
     """Raise an error if a depth schedule does not suit the architecture.
 
-    All layers must share their weights, and every phase must run each group of
-    layers; otherwise, some weights would not be trained at first. The last
-    phase must run all layers.
+    The layers of a group must share all their weights, and every phase must run
+    layers of each group; otherwise, some weights would not be trained at first.
+    The last phase must run all layers.
 
     Args:
       text: the value of `depth_schedule`, for error messages.

@@ -21,8 +21,8 @@ from albert_tf.data.records.metadata import (
 
 MANIFEST_FILE = "manifest.json"
 
-# With this value, the first pass stops at a bad item. The shards up to this
-# item are the same as with any other value.
+# With this setting, the first pass stops at a bad item. Up to this item, the
+# shards are the same as with any other value of `on_bad_text`.
 STRICT = {"on_bad_text": "fail"}
 
 

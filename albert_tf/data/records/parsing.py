@@ -39,7 +39,7 @@ def mask_words(
     mask_id: int,
     draws: Draws,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mask whole words; return the new ids, and a mask of predictions, [B, T].
+    """Mask whole words.
 
     As in PL-BERT (https://arxiv.org/abs/2301.08810), each word is a sequence of
     symbols, followed by a separator, and there are no special tokens. Random
@@ -52,6 +52,9 @@ def mask_words(
       config: the masking settings.
       mask_id: the id of the mask symbol.
       draws: the source of randomness.
+
+    Returns:
+      The new ids [B, T], and bool [B, T], true at symbols to predict.
     """
     positions, is_symbol = ids.shape[1], labels != SEPARATOR_LABEL
     word = np.cumsum(~is_symbol, axis=1) - ~is_symbol  # index of the word
