@@ -131,7 +131,7 @@ def field_of(config: type, name: str) -> dataclasses.Field:
 
 
 def group_of(config: type, field: dataclasses.Field) -> str:
-    """Return the heading of a setting in `--help`."""
+    """Return the heading under which `--help` lists a setting."""
     home = next(
         c
         for c in config.__mro__

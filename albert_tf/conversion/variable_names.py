@@ -141,7 +141,7 @@ class Layout:
     advice: str = ""
 
     def name_of(self, name: str) -> str | None:
-        """Return the layout's name, in the table's form, for our name."""
+        """Return the name in this layout's column for one of our names."""
         return next(row[self.column] for row in _TABLE if row[0] == name)
 
 

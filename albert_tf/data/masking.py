@@ -298,7 +298,7 @@ class MaskingConfig:
         return weights / weights.sum()
 
     def ngram_steps(self) -> np.ndarray:
-        """Return bounds [N - 1]; a draw reaching n - 1 of them selects n."""
+        """Return bounds [N - 1]; a draw at or above n - 1 of them selects n."""
         return np.cumsum(self.ngram_probabilities())[:-1].astype(np.float32)
 
 

@@ -184,7 +184,7 @@ class Sentences:
 def _rereadable(
     config: TrainTokenizerConfig,
 ) -> Iterator[TrainTokenizerConfig]:
-    """Yield settings whose text can be read as often as needed.
+    """Yield settings whose input text can be read more than once.
 
     `strip_accents=auto` reads the text twice, so pipes are copied to a
     temporary folder.

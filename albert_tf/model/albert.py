@@ -379,7 +379,7 @@ class AlbertModel(AlbertNetwork):
 
 @registered
 class MaskedLMHead(ConfiguredLayer):
-    """Masked-token prediction with the tied embedding table."""
+    """A head that predicts masked tokens with the tied embedding table."""
 
     def build(self):
         c = self.config
@@ -417,7 +417,7 @@ class MaskedLMHead(ConfiguredLayer):
 
 @registered
 class SentenceOrderHead(ConfiguredLayer):
-    """Prediction of whether two segments are in order (0) or swapped (1)."""
+    """A head that predicts if two segments are in order (0) or swapped (1)."""
 
     def build(self):
         self.classifier = self.logits("classifier", self.config.hidden_size, 2)

@@ -202,7 +202,7 @@ class AlbertConfig:
         return layer * self.num_hidden_groups // self.num_hidden_layers
 
     def with_layers(self, layers: int | None) -> "AlbertConfig":
-        """Return a copy with `layers` layers, or this config if None."""
+        """Return a copy with `layers` layers, or with all layers if None."""
         layers = layers or self.num_hidden_layers
         return dataclasses.replace(self, num_hidden_layers=layers)
 

@@ -27,7 +27,8 @@ class Pace:
     """The duration of a step, and the number of steps to run in one call.
 
     Attributes:
-      fixed: a fixed number of steps per call, or 0.
+      fixed: a fixed number of steps per call; 0 means that the number depends
+        on `seconds`.
       seconds: seconds per step; 0 until measured.
       compiled: whether the first call, which compiles the steps, has ended.
     """

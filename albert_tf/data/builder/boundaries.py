@@ -113,9 +113,9 @@ def _begins_sentence(piece: str, kind: str) -> bool:
 
 @functools.lru_cache(2)
 def _sentence_tables(tokenizer: Tokenizer) -> tuple[np.ndarray, ...]:
-    """Return whether pieces end or may begin a sentence, or are only a space.
+    """Return which pieces end a sentence, may begin one, or are only a space.
 
-    Each of the three arrays is [V] bool.
+    Each of the three results is bool [V].
     """
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))
     ends = [piece.lstrip(WORD_MARK) in ENDINGS for piece in pieces]

@@ -332,7 +332,7 @@ def _write_table(
 def in_files(
     config: BuildConfig, reading: ReadingConfig
 ) -> Iterator[tuple[BuildConfig, ReadingConfig, Counter]]:
-    """Yield settings whose text is in files, and counts of skipped rows.
+    """Yield settings that name text files, and the counts of skipped rows.
 
     The text is read twice, so in-memory tables, standard input and pipes are
     copied to a folder of this build, which is removed when the `with` block

@@ -132,7 +132,7 @@ def measure(setup: Setup, target_seconds: float) -> tuple[float, float]:
 
 
 def resources_of(setup: Setup, seconds: float, pace: float) -> Resources:
-    """Return the resources of a run, which are equal in all processes.
+    """Return a run's resources; the result is the same in all processes.
 
     Args:
       setup: the run.
