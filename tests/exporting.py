@@ -59,7 +59,7 @@ def packed(tokenizer, first, second=None, length=LENGTH):
 
 
 def close(found, wanted, tolerance=1e-5):
-    """Assert that two arrays have the same shape and agree to a tolerance."""
+    """Assert that arrays have the same shape and agree within a tolerance."""
     found, wanted = np.asarray(found), np.asarray(wanted)
     assert found.shape == wanted.shape
     assert np.abs(found - wanted).max(initial=0.0) <= tolerance
@@ -207,7 +207,7 @@ def product_flops(graph) -> int:
 
 
 def operations(served, kind: str) -> int:
-    """Count a signature's operations of a type; loop bodies count once."""
+    """Count a signature's operations of one type; loop bodies count once."""
     nodes = every_node(served.graph.as_graph_def().node, library(served))
     return sum(node.op == kind for node in nodes)
 

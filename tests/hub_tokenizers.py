@@ -43,7 +43,7 @@ def replace(text: str, content: str) -> dict:
 
 
 def of_transformers(tokenizer: SentencePieceTokenizer, *rules) -> dict:
-    """Return a tokenizer's `tokenizer.json` in the form of transformers 5.
+    """Return a tokenizer's `tokenizer.json` as transformers 5 writes it.
 
     `rules` are normalizers that come before the tokenizer's own.
     """

@@ -1,4 +1,4 @@
-"""Calls of functions in modules that this process must not import."""
+"""Calls to functions in modules that this process must not import."""
 
 import concurrent.futures
 import contextlib

@@ -50,7 +50,7 @@ SETTING = re.compile(rf"\b({'|'.join(SMALLER)})=[\d._]+(?=[,)])")
 
 
 def smaller(text: str) -> str:
-    """Return a text in which settings have their values in `SMALLER`."""
+    """Replace the values of the settings in `SMALLER`; return the new text."""
     return SETTING.sub(lambda m: f"{m[1]}={SMALLER[m[1]]}", text)
 
 

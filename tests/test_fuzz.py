@@ -78,7 +78,7 @@ def test_damaged_files_are_refused_or_read(folder, name):
 
 
 def test_a_record_has_its_length(tmp_path):
-    """A record with a wrong length raises an error, despite correct checksums.
+    """A wrong record length raises an error even if checksums are correct.
 
     TensorFlow's reader would write beyond the memory that it has allocated.
     """
@@ -91,7 +91,7 @@ def test_a_record_has_its_length(tmp_path):
 
 @pytest.mark.parametrize("size", range(8))
 def test_a_cut_head_may_have_a_correct_checksum(tmp_path, size):
-    """A file that ends inside the length of a record is reported as damaged.
+    """A file that ends inside a record's length field is reported as damaged.
 
     A correct checksum of the preceding bytes makes no difference.
     """

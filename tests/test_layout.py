@@ -26,7 +26,10 @@ def room(module: str) -> str:
 
 
 def height(module: str) -> int:
-    """Return how many packages are below a module's; commands are on top."""
+    """Return the number of packages below a module's own package.
+
+    Commands are above all packages.
+    """
     name = room(module)
     return ROOMS.index(name) if name else len(ROOMS)
 
@@ -66,7 +69,7 @@ COMMANDS = sorted(name for name in MODULES if not room(name))
 
 
 def test_a_file_in_the_package_is_a_command():
-    """A file directly in `albert_tf` only runs `cli` from one module.
+    """A file directly in `albert_tf` does nothing but run one module's `cli`.
 
     All other modules are in the packages that `ROOMS` lists.
     """
@@ -78,7 +81,10 @@ def test_a_file_in_the_package_is_a_command():
 
 
 def test_no_two_modules_of_rooms_have_one_name():
-    """Modules have different names, even in different packages."""
+    """Modules of different packages have different names.
+
+    Only a command may have the name of a module.
+    """
     names = [n.rpartition(".")[2] for n in MODULES if n not in COMMANDS]
     assert sorted(set(names)) == sorted(names)
 
@@ -96,7 +102,10 @@ def test_imports_point_down():
 
 
 def test_tests_mirror_the_rooms():
-    """Folders of tests have a package's name, or `commands` or `demo`."""
+    """Each folder of test files is named after a package, or is an exception.
+
+    The exceptions are `commands` and `demo`.
+    """
     folders = {p.parent.name for p in (ROOT / "tests").rglob("test_*.py")}
     assert folders - {"tests"} <= {*ROOMS, "commands", "demo"}
 

@@ -97,9 +97,9 @@ def evaluated(machine, **values):
 
 
 def test_scores_that_count_are_compared_where_bits_are():
-    """Scores that count examples may differ, but only on other machines.
+    """Scores such as accuracy may differ, but only on other machines.
 
-    Even there, losses may not differ by more than the tolerance.
+    Losses must not differ by more than the tolerance, even there.
     """
     tie = {"loss": 3.0, "accuracy": 0.6}
     assert comparison.first_difference(RECORDED, evaluated(HERE, **tie))

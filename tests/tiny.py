@@ -89,7 +89,7 @@ def make_trainer(
 
 
 def run_steps(trainer: Trainer, steps: int) -> np.ndarray:
-    """Train for the given number of steps; return the sum of their reports."""
+    """Train for the given number of steps; return their summed metrics."""
     iterator = trainer.iterator(
         train_batches, trainer.step * trainer.training.train_batch_size
     )

@@ -1,4 +1,4 @@
-"""A substitute for Apache Beam that runs pipelines in memory when defined.
+"""A substitute for Apache Beam that runs each step as soon as it is defined.
 
 A collection is a list. Elements that a real runner may reorder are reversed.
 """
@@ -59,7 +59,7 @@ def group(values):
 
 
 class Pipeline:
-    """A context in which steps run; the class has the last `options`."""
+    """A context in which steps run; the class keeps the latest `options`."""
 
     options = None
 

@@ -47,7 +47,7 @@ def write_corpus(folder):
 
 
 def settings(corpus, output, **changes):
-    """Return the arguments of `build.run`, some of them changed."""
+    """Return arguments for `build.run`, some of them changed."""
     configs = (
         BuildConfig(
             input_file=f"{corpus}/a.txt,{corpus}/b.txt",
@@ -76,9 +76,9 @@ def contents(folder):
 
 
 def unmasked_features(path):
-    """Yield the features of a file's records, as they were before masking.
+    """Yield {name: array} for each record in a file, with its masks removed.
 
-    `masked` contains the masked positions.
+    The additional array `masked` contains the masked positions.
     """
     for data in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
         feature = tf.train.Example.FromString(data).features.feature

@@ -37,7 +37,7 @@ PACKERS = {
 
 
 def read(path, **settings):
-    """Return the documents in a file, and the counts."""
+    """Return a file's documents (lists of lines) and the reader's counts."""
     config, counts, found = ReadingConfig(**settings), Counter(), []
     for block in text_blocks.blocks(str(path), 1, config):
         documents = text_blocks.read_documents(block, config, counts)

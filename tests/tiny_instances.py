@@ -1,4 +1,4 @@
-"""Random unmasked examples, and the properties of their vocabulary."""
+"""Random unmasked examples, and constants of their vocabulary."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Rows of random words and their phonemes, and their records."""
+"""Rows of random words with their phonemes, and records made from rows."""
 
 import contextlib
 import io

@@ -40,7 +40,7 @@ def make_model_dir(directory: pathlib.Path, **changes) -> str:
     """Return a model directory whose vocabulary has the words of the tables.
 
     With `initializer_range=0.2`, weights are far enough from 0 for tasks to be
-    learned quickly; with smaller values, this depends on the seed.
+    learned quickly; with smaller values, the speed depends on the seed.
     """
     config = dataclasses.replace(tiny.CONFIG, **changes)
     tokenizer = make_tokenizer(directory)

@@ -223,7 +223,7 @@ def make_plbert(folder: str, words: int, step: int) -> None:
     sum(p.sum() for p in model.parameters()).backward()
     optimizer.step()
     net = {f"module.{n}": t for n, t in model.state_dict().items()}
-    # transformers' versions at the time saved this buffer.
+    # At that time, transformers saved this buffer.
     net["module.encoder.embeddings.position_ids"] = torch.arange(32)[None]
     home = pathlib.Path(folder)
     home.mkdir()

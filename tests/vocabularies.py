@@ -35,13 +35,14 @@ WORDPIECES = """[PAD] [unused1] [UNK] [CLS] [SEP] [MASK] un ##aff ##able a ##a
 the cafe caf ##e ##é , . - ! ' 中 文 「 」 σ ##ς ##σ ##ο ο 10 ##0 Un [ ]
 mask cls i ##i""".split()
 
-# Combining marks that normalization reorders, each as a first and later piece.
+# Combining marks that normalization reorders. The vocabulary has each mark as a
+# first piece and as a later piece.
 MARKS = "\u302e\U0001d165\U0001d16d"
 WORDPIECES += [*MARKS, *(f"##{mark}" for mark in MARKS)]
 
 
 def trained(**settings) -> bytes:
-    """Return a SentencePiece model that is trained with the given settings."""
+    """Train a SentencePiece model with the given settings; return its bytes."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         **settings,
@@ -76,7 +77,7 @@ def sentencepiece_model(special: Sequence[str] = SPECIAL) -> bytes:
 
 
 def exchange(folder, pieces: Sequence[str]) -> None:
-    """Replace a folder's WordPiece vocabulary, and remove the hash of the old.
+    """Replace a folder's WordPiece vocabulary; remove the old one's checksum.
 
     A user might do the same on purpose.
     """
@@ -89,11 +90,11 @@ def exchange(folder, pieces: Sequence[str]) -> None:
 
 
 def english(**text) -> SentencePieceTokenizer:
-    """Return an English SentencePiece tokenizer; `text` sets `TextConfig`."""
+    """Return an English SentencePiece tokenizer; `text` configures it."""
     return SentencePieceTokenizer(sentencepiece_model(), TextConfig(**text))
 
 
 def chinese(**text) -> WordPieceTokenizer:
-    """Return a Chinese WordPiece tokenizer; `text` sets `TextConfig`."""
+    """Return a Chinese WordPiece tokenizer; `text` configures it."""
     content = "\n".join(WORDPIECES).encode() + b"\n"
     return WordPieceTokenizer(content, TextConfig(**text))

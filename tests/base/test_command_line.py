@@ -251,7 +251,7 @@ def test_a_reader_may_leave_early():
 
 
 def test_a_text_is_the_list_that_the_flag_would_have():
-    """A list setting accepts a string, which is split at commas like a flag.
+    """A list setting accepts a string, which is split at commas as in a flag.
 
     An empty string means an empty list.
     """

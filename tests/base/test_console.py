@@ -41,7 +41,7 @@ def test_a_log_has_a_line_every_twenty_seconds(clock, capsys):
 
 
 def test_a_job_without_steps_has_a_line(clock, capsys):
-    """Until a step ends, each step is assumed to take the time so far."""
+    """Until a step has ended, each step is assumed to take the elapsed time."""
     progress = Progress(5)
     clock[0] += 30
     progress.advance(0, "wait")

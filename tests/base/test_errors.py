@@ -6,7 +6,7 @@ from albert_tf.base.errors import InputError, near, require
 
 
 def test_a_broken_rule_is_said_with_what_was_received():
-    """The error for a broken rule states the rule and each named value."""
+    """The error for a broken rule states the rule and the received values."""
     require(2, "`n` must not be 0.", n=2)
     with pytest.raises(InputError) as raised:
         require(0, "`n` must not be 0.", n=0, path="a.tsv")

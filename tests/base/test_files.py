@@ -1,4 +1,4 @@
-"""Local file operations give the same results as TensorFlow's."""
+"""Local file operations give TensorFlow's results, except for `**`."""
 
 import os
 import subprocess
@@ -59,7 +59,7 @@ def test_a_folder_s_own_name_is_no_pattern(folder, scheme):
 
 
 def test_hidden_files(folder):
-    """Only a pattern with a dot matches hidden files, as in a shell."""
+    """Only a pattern with a leading dot matches hidden files, as in a shell."""
     assert files.matches(f"{folder}/*.txt") == [
         f"{folder}/a.txt",
         f"{folder}/b.txt",
@@ -216,7 +216,7 @@ def test_a_file_with_several_paths_is_read_once(folder, capsys):
 
 
 def test_a_disk_without_locks_is_used_without_one(folder, monkeypatch):
-    """A folder on a disk without support for locks is used without a lock."""
+    """If a disk does not support locks, its folders are used without a lock."""
     error = OSError("no locks available")
     monkeypatch.setattr(files.fcntl, "flock", mock.Mock(side_effect=error))
     with files.locked(str(folder / "new"), "output_dir"):
@@ -299,7 +299,7 @@ def test_only_unfinished_files_are_left_out(folder):
 
 @pytest.mark.parametrize("name", ["a, b.txt", "a [1].txt", "a*.txt"])
 def test_what_exists_by_its_name_is_no_pattern(folder, name):
-    """The path of an existing file is no pattern, even with commas or stars."""
+    """An existing file's path is never a pattern, even with commas or stars."""
     (folder / name).touch()
     path = f"{folder}/{name}"
     assert files.glob(path, "`input_file`") == [path]

@@ -185,7 +185,8 @@ def test_a_pool_that_breaks_is_explained():
 def test_processors_are_those_of_this_process(monkeypatch):
     """`available` counts only the processors that this process may use.
 
-    If the system does not state these, all processors count, or 1 if unknown.
+    If the system does not list them, the number of all processors is returned,
+    or 1 if it is unknown.
     """
     few = {0: {2, 5, 7}}
     monkeypatch.setattr(os, "sched_getaffinity", few.__getitem__, raising=False)

@@ -52,7 +52,7 @@ def test_a_removed_flag_is_refused_by_name(tmp_path):
 
 
 def test_a_removed_flag_that_changed_nothing_is_left_out(tmp_path):
-    """A removed flag is ignored if it has its former default.
+    """A removed flag is ignored if its value is the former default.
 
     With another value, the flag raises an error.
     """
@@ -74,7 +74,7 @@ def test_values_that_are_now_derived_are_left_out(name, value):
 
 @pytest.mark.parametrize("name", REMOVED)
 def test_flags_of_the_program_itself_stay(name):
-    """A flag of the program stays, even if another program's flag was removed.
+    """A program's flag stays, even if other programs removed one of that name.
 
     Arguments without dashes, and those after `--`, are not mistaken for flags.
     """

@@ -1,4 +1,4 @@
-"""Folders are replaced atomically, if programs wrote all of their files."""
+"""Folders are replaced only if programs wrote all of their files."""
 
 import os
 import shutil
@@ -141,7 +141,7 @@ def test_nothing_is_left_after_sigterm(folder):
 
 
 def test_a_place_that_cannot_be_written(folder, monkeypatch):
-    """The error for a missing permission names the path that was passed."""
+    """If a folder cannot be created, the error names the requested path."""
     (folder / "file").write_text("")
     with pytest.raises(InputError, match=f"existing file.*: {folder}/file$"):
         with atomic_folder(f"{folder}/file/new"):

@@ -49,7 +49,7 @@ for pid in (os.getppid(), os.getpid()):
 
 
 def test_a_step_has_time_to_save_at_an_interrupt(script, tmp_path):
-    """After an interrupt, a step has time to save; the next run repeats it."""
+    """After an interrupt, a step has time to save; a rerun repeats the step."""
     (tmp_path / script).write_text(SAVES)
     with pytest.raises(KeyboardInterrupt):
         pipeline.run_step(str(tmp_path), "write", [script])
@@ -101,7 +101,7 @@ def test_commands_are_what_a_user_would_type():
 
 
 def test_shares_are_shown_with_wilsons_interval():
-    """The 95% interval for 15 of 20 equals a published interval by Wilson."""
+    """The 95% interval for 15 of 20 equals a published Wilson interval."""
     shown = "75.0% (95%: 53.1% to 88.8%, 20 examples)"
     assert pipeline.shown(0.75, 20) == shown
 

@@ -39,7 +39,7 @@ class Reader:
     quick: bool = True
 
     def names(self, folder: pathlib.Path) -> list[str]:
-        """Return the names of the files to damage, relative to the folder."""
+        """Return the paths, relative to the folder, of the files to damage."""
         paths = (p for p in folder.rglob("*") if p.is_file())
         names = (path.relative_to(folder) for path in paths)
         return sorted(str(x) for x in names if self.mutators(str(x)))

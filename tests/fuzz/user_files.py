@@ -204,7 +204,7 @@ def _requests(folder):
 
 
 def _read_requests(folder, name):
-    """Read queries of one kind of task, which depends on the file's length.
+    """Read queries for a kind of task that the file's length selects.
 
     The time limit is for one query, so the text that is read is no longer than
     the longest valid query.
