@@ -1,4 +1,4 @@
-"""Conversions between formats are exact in both directions."""
+"""Conversions keep weights exactly, in both directions."""
 
 import json
 import os
@@ -129,7 +129,7 @@ def test_other_activations_have_no_place_in_tf1(name, tmp_path):
 
 
 def test_pruned_heads_have_no_place_elsewhere(tmp_path):
-    """A model with pruned heads converts only to a model directory."""
+    """A model with pruned heads can be converted only to a model directory."""
     config = goldens.variant("pruned heads")
     source, _ = model_dir(tmp_path / "dir", config)
     for to in ("tf1", "huggingface"):
@@ -212,8 +212,8 @@ def test_a_full_disk_is_said(to, golden, tmp_path):
 def test_albert_zh_first_release(tmp_path, rule):
     """albert_zh's first release is recognized by the names of its variables.
 
-    In the converted config, the embedding norm has the hidden width. The
-    release's LAMB optimizer names the slots `lamb_m` and `lamb_v`.
+    The converted config normalizes embeddings at the hidden width. Slots are
+    named `lamb_m` and `lamb_v` if the optimizer was LAMB.
     """
     config = goldens.variant("norm at H")
     table = with_slots(zh_table(config), (f"{rule}_m", f"{rule}_v"))
@@ -273,7 +273,10 @@ def test_vocabulary_must_fit_the_word_table(golden, tmp_path):
 
 
 def test_sentencepiece_is_carried(golden, tmp_path):
-    """Every format contains the SentencePiece model under its own file name."""
+    """Each format stores the SentencePiece model under a fixed file name.
+
+    The content of the file does not change.
+    """
     text = tmp_path / "text.txt"
     text.write_text("the cat sat on the mat\nabc def ghi jkl\n" * 20)
     source = release(tmp_path / "in", golden.config, golden.weights)

@@ -75,7 +75,10 @@ def test_parts_add_up_to_the_model(variant):
 
 
 def test_bert_of_the_same_shape():
-    """BERT-base with this vocabulary has the 108M parameters in the paper."""
+    """BERT-base with ALBERT's vocabulary has the size computed by hand.
+
+    Without the pooler, it has the 108M parameters that the paper states.
+    """
     config = AlbertConfig()
     bert = describe.as_bert(config)
     # Table 1: V x H, positions, segments, norm; 12 layers; pooler.

@@ -109,7 +109,7 @@ def test_vectors_of_the_pooler(made, oracle):
 def test_an_embedder_keeps_its_pooling(
     pretrained_dir, source, tmp_path, pooling, unit
 ):
-    """`embed` and exports pool and truncate texts as in fine-tuning."""
+    """`embed` and exports use the pooling and length of fine-tuning."""
     how = {"pooling": pooling, "unit_length": unit, "max_seq_length": 9}
     task = find("embedding").updated(**how)
     model = exporting.model_dir(tmp_path / "model", pretrained_dir, task)

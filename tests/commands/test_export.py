@@ -102,7 +102,7 @@ def test_the_model_is_described_in_assets(exported_dir, pretrained_dir):
 
 
 def test_without_a_tokenizer_only_ids_are_served(pretrained_dir, tmp_path):
-    """A model directory without a tokenizer exports only `ids`."""
+    """A model without a tokenizer is served with only the signature `ids`."""
     folder = without_tokenizer(pretrained_dir, tmp_path / "model")
     server = server_of(folder)
     assert set(server.signatures) == {"ids"} and server.default == "ids"
@@ -154,7 +154,7 @@ def test_settings_of_savedmodels(pretrained_dir, tmp_path, name, to):
 def test_top_k_needs_a_signature_that_uses_it(
     pretrained_dir, tmp_path, kind, settings, to, signatures
 ):
-    """`top_k` raises an error if no signature fills masks or answers."""
+    """`top_k` raises an error if no signature predicts masks or answers."""
     folder, serving = pretrained_dir, ServingConfig(top_k=2, **settings)
     if kind:
         folder = tmp_path / "model"
@@ -322,7 +322,7 @@ def test_an_export_is_replaced_whole_or_not_at_all(
 ):
     """Only a complete export replaces an earlier one.
 
-    A file that the operator changed is kept.
+    The file of batching parameters, which users write, is kept.
     """
     graph = tmp_path / "model" / "saved_model.pb"
     shutil.copytree(exported_dir, graph.parent)
@@ -411,7 +411,7 @@ def test_all_files_of_weights_count(exported_dir, pretrained_model):
 def test_a_row_describes_a_format(
     pretrained_dir, tmp_path, monkeypatch, capsys
 ):
-    """A format's row determines its files, precisions, engine and size."""
+    """An entry of `FORMATS` sets the files, precisions, engine and size."""
     seen = []
 
     def compare(server, folder):

@@ -132,7 +132,7 @@ def test_colors(folder, capsys, monkeypatch):
 
 
 def test_without_tokenizer(folder, capsys):
-    """If no tokenizer lies next to the file, ids are printed."""
+    """Ids are printed if no tokenizer is next to the file or in the flags."""
     (folder / "tokenizer.json").unlink()
     text = printed(capsys, folder / "a.tfrecord", num_examples=1)
     assert "folder contains no tokenizer" in text and "Example 1" not in text
@@ -150,7 +150,7 @@ def test_another_tokenizer(folder, capsys):
 
 
 def test_the_vocabulary_of_the_metadata(folder, capsys):
-    """Only the vocabulary that `metadata.json` names is accepted.
+    """If `metadata.json` has a fingerprint, the vocabulary must match it.
 
     The rule applies to a vocabulary from the flags and to a vocabulary beside
     the records.

@@ -151,7 +151,7 @@ def test_the_head_that_matters_most_stays(finished, opinions, tmp_path):
 def test_so_many_examples_say_what_heads_are_worth(
     finished, opinions, tmp_path, monkeypatch, capsys
 ):
-    """`HEAD_EXAMPLES` is the number of training examples used to rank heads."""
+    """Heads are ranked with at most `HEAD_EXAMPLES` training examples."""
     asked = []
 
     def importances(network, task, batches):

@@ -69,8 +69,8 @@ def test_of_several_folders_the_last_is_compiled(config_file, tmp_path):
 def test_a_plan_is_what_the_flags_say(config_file):
     """The lines of a plan state the slice, batch size, precision and loop.
 
-    The batch size is divided into replicas and micro-batches; the loop is the
-    encoder's.
+    A batch is divided among replicas and then into micro-batches. The loop is
+    over the encoder's layers.
     """
     run = PretrainingConfig(albert_config_file=config_file)
     training = TrainingConfig(

@@ -72,7 +72,10 @@ def test_vocabulary(corpus, tmp_path, capfd):
 
 
 def test_same_settings_give_the_same_vocabulary(corpus, tmp_path, monkeypatch):
-    """Training twice on a text, even on a sample, gives equal vocabularies."""
+    """Training twice with the same sample size gives equal vocabularies.
+
+    A different sample size gives a different vocabulary.
+    """
     prints = Counter()
     for i, size in enumerate((101, 101, 384)):
         folder = tmp_path / str(i)
@@ -217,7 +220,7 @@ def test_text_without_spaces_is_cut(line):
 
 
 def test_places_to_cut_by_hand():
-    """A line is cut after punctuation in a long word, and before a word."""
+    """A long line is cut before a word, and a long word after punctuation."""
     word = "a" * 4000
     assert list(cut(f"{word},{word}.b")) == [f"{word},", f"{word}.b"]
     assert list(cut(f"{word},b;{word}")) == [f"{word},b;", word]

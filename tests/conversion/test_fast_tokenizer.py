@@ -98,7 +98,7 @@ def test_the_rules_of_word_pieces_are_berts():
 
 
 def test_special_pieces_are_matched_as_they_are():
-    """Of the special pieces, only [MASK] absorbs the space before the piece."""
+    """Of the special pieces, only [MASK] absorbs the space before it."""
     flags = {"single_word": False, "lstrip": False, "rstrip": False}
     flags |= {"normalized": False, "special": True}
     names = [*vocabularies.SPECIAL]
@@ -109,7 +109,7 @@ def test_special_pieces_are_matched_as_they_are():
 
 
 def test_scores_are_those_that_sentencepiece_uses():
-    """In the file, a user-defined symbol's score depends on its length.
+    """In `tokenizer.json`, the length of a user-defined symbol sets its score.
 
     The scores of unused pieces are lowered by 100, so they are never chosen.
     """
@@ -132,10 +132,9 @@ def test_scores_are_those_that_sentencepiece_uses():
 
 
 def test_a_word_behind_a_mask_begins_with_a_space():
-    """The last rule adds a space before a character that can begin a word.
+    """The normalizer's last rule adds a space at the beginning of a text.
 
-    The rule belongs to the normalizer, and applies only at the beginning of a
-    text.
+    It does so only if the first character of the text can begin a word.
     """
     written = tokenizer_json(vocabularies.english())
     rules = written["normalizer"]["normalizers"]

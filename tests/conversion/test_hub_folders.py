@@ -70,7 +70,7 @@ def folder(pretrained_dir, tmp_path_factory):
 
 
 def test_ids_are_ours(there, folder, pretrained_dir):
-    """For difficult texts and for pairs, transformers produces our ids."""
+    """For difficult texts and pairs, transformers' ids equal ours."""
     tokenizer = load_tokenizer(pretrained_dir)
     wanted = [tokenizer.encode_masked(text) for text in NASTY]
     for text, one, other in zip(
@@ -87,7 +87,7 @@ def test_ids_are_ours(there, folder, pretrained_dir):
 
 
 def test_ids_of_word_pieces(there, pretrained, tmp_path):
-    """With a WordPiece vocabulary, transformers produces our ids."""
+    """With a WordPiece vocabulary, transformers' ids equal ours."""
     folder = str(tmp_path / "out")
     convert(pretrained, folder, "huggingface")
     tokenizer = load_tokenizer(pretrained)
@@ -97,10 +97,10 @@ def test_ids_of_word_pieces(there, pretrained, tmp_path):
 
 
 def test_vocabulary_that_transformers_saves(there, folder, tmp_path):
-    """The `tokenizer.json` that transformers saves suffices to produce our ids.
+    """Reading the `tokenizer.json` that transformers saves keeps all ids.
 
-    The tokenizer that is read from this file does not split numbers and
-    replaces quotation marks with `"`.
+    The tokenizer that is read does not split numbers, and replaces quotation
+    marks with `"`.
     """
     again = str(tmp_path / "again")
     shutil.copytree(folder, again)

@@ -223,9 +223,9 @@ def test_settings_are_json_objects(name, golden, tmp_path):
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_each_activation_has_its_own_names(name):
-    """A converted config has Hugging Face's first name for the activation.
+    """A converted config has the first of Hugging Face's activation names.
 
-    Every name that Hugging Face has for the activation is read back as ours.
+    Each of Hugging Face's names for the activation is read back as ours.
     """
     config = AlbertConfig(hidden_act=name)
     values, names = config_json(config), ACTIVATIONS[name].hub_names

@@ -166,7 +166,7 @@ def test_what_a_head_says(kind):
 
 
 def test_a_beam_has_no_place_there():
-    """transformers has no equivalent of the released head of SQuAD 2.0."""
+    """transformers has no equivalent of the released head for SQuAD 2.0."""
     task = find("squad-2.0").replaced(answer_head="beam")
     with pytest.raises(InputError, match="answer_head=beam.*task=squad-2.0"):
         head_of(task)

@@ -331,7 +331,7 @@ def speech(there, trained, tmp_path_factory):
 
 
 def batch(padded: bool, around: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return ids and a mask [3, T] as StyleTTS 2 and Kokoro create them.
+    """Return ids [3, T] and a mask [3, T] as StyleTTS 2 and Kokoro make them.
 
     With `around`, each row begins and ends with id 0.
     """

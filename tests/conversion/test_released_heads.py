@@ -39,7 +39,10 @@ def head_of(shapes, name=None, pairs=False, config=goldens.CONFIG):
     ],
 )
 def test_tasks_that_fit_a_head(shapes, name, kind, labels):
-    """A head becomes its default or named task, whose length fits the model."""
+    """A head becomes the named task, or else the default for its shape.
+
+    The task's length fits the model.
+    """
     task, places = head_of(shapes, name)
     assert (task.kind, getattr(task, "labels", ())) == (kind, labels)
     assert task.config.max_seq_length == goldens.CONFIG.max_position_embeddings
@@ -82,7 +85,7 @@ def test_tasks_that_fit_no_head(shapes, name, message):
 
 
 def test_a_checkpoint_without_a_head_has_no_task():
-    """Without a head or a task's name, no task and no tensors are returned."""
+    """If there is neither a head nor a task name, nothing is returned."""
     assert head_of({"x": (1,)}) == (None, {})
 
 

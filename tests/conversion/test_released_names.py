@@ -127,9 +127,9 @@ def test_what_released_files_cannot_hold():
     "layout", [ALBERT_ZH, HUGGING_FACE], ids=["albert_zh", "hub"]
 )
 def test_names_agree_on_the_part_of_a_layer(layout):
-    """A variable's names contain the same words in a layout and in ours.
+    """Our name and a layout's name for a variable have corresponding words.
 
-    The words distinguish variables of the same shape.
+    The words, such as `query`, distinguish variables of the same shape.
     """
     words = {"query": "query", "key": "key", "value": "value"}
     words |= {"attention_": "attention", "mlm/": "predictions", "bias": "bias"}
@@ -145,9 +145,9 @@ def test_names_agree_on_the_part_of_a_layer(layout):
 @pytest.mark.parametrize("norm", EMBEDDING_NORMS)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.title)
 def test_the_encoder_has_a_prefix_of_its_own(layout, norm):
-    """A layout's `encoder` distinguishes the encoder's names from the others.
+    """The encoder's names, and no others, begin with the layout's `encoder`.
 
-    If the layout cannot store the encoder, an error names the legal setting.
+    If the layout requires a different `embedding_norm`, an error says so.
     """
     config = dataclasses.replace(goldens.CONFIG, embedding_norm=norm)
     if layout.embedding_norm not in (None, norm):

@@ -74,7 +74,7 @@ def test_rules_that_settings_express(rules, settings):
 
 
 def test_accents_must_be_those_of_the_library():
-    """Accents become a setting only if both libraries strip the same marks.
+    """Rules set `strip_accents` only if they strip the marks that we strip.
 
     Only the `tokenizers` library strips U+0900, which has no combining class.
     """
@@ -96,7 +96,10 @@ def test_accents_must_be_those_of_the_library():
     ],
 )
 def test_spaces_that_rules_keep(rules, kept):
-    """Rules keep spaces unless they remove both repeated and final spaces."""
+    """Spaces are kept unless rules remove both repeated and final spaces.
+
+    The pre-tokenizer `WhitespaceSplit` never keeps spaces.
+    """
     assert keeps_spaces({"pre_tokenizer": METASPACE}, rules) is kept
     assert keeps_spaces({}, rules) is kept
     split = {"type": "WhitespaceSplit"}
@@ -119,7 +122,7 @@ def test_characters_that_are_split_off():
 
 
 def split_by(*rules) -> tuple[SentencePieceReader, list[dict]]:
-    """Return a reader that has applied pre-tokenizers, and the rules for texts.
+    """Apply pre-tokenizers; return the reader and the rules for texts.
 
     The rules are those that `_split_pieces` returns.
     """
@@ -131,7 +134,7 @@ def split_by(*rules) -> tuple[SentencePieceReader, list[dict]]:
 
 
 def unused(reader: SentencePieceReader, names) -> set[str]:
-    """Return the elements of `names` that are names of unused pieces."""
+    """Return the names among `names` whose pieces are unused."""
     kinds = {piece.piece: piece.type for piece in reader.proto.pieces}
     assert {kinds[name] for name in names} <= {NORMAL, UNUSED}
     return {name for name in names if kinds[name] == UNUSED}
@@ -150,7 +153,7 @@ MORE = ("a▁b", "▁▁", "▁ab")
     ],
 )
 def test_the_prefix_of_texts(settings, prefix):
-    """`Metaspace` decides if a text is prefixed with ▁; by default, it is."""
+    """`Metaspace` decides whether texts begin with ▁; by default, they do."""
     reader, rules = split_by({"type": "Metaspace", **settings})
     assert reader.proto.normalizer_spec.add_dummy_prefix is prefix
     assert rules == reader.hub.differences == []
@@ -256,7 +259,10 @@ def test_pieces_of_bytes(tmp_path):
 
 
 def test_scores_go_there_and_back(tmp_path):
-    """Only `tokenizer.json` lowers scores of pieces that are never chosen."""
+    """In `tokenizer.json`, pieces that are never chosen have lower scores.
+
+    Reading the file restores the scores.
+    """
     tokenizer = vocabularies.english()
     content = tokenizer_json(tokenizer)
     again, _ = read_tokenizer(write(tmp_path, content))
@@ -303,7 +309,7 @@ def test_models_without_numbers_follow_the_release(tmp_path):
 
 
 def test_symbols_compete_unless_they_are_added(tmp_path):
-    """Compiling rules makes symbols outside `added_tokens` ordinary pieces."""
+    """User-defined symbols outside `added_tokens` become ordinary pieces."""
     path = tmp_path / "spiece.model"
     tokenizer = with_symbols()
     path.write_bytes(tokenizer.content)

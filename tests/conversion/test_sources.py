@@ -50,9 +50,10 @@ def test_embedding_size_is_taken_from_the_weights(golden, tmp_path):
 
 
 def test_a_row_describes_a_layout(golden, tmp_path, monkeypatch):
-    """A TF1 layout's names, slots and step are those of its row in `_TABLE`.
+    """A TF1 file is read with the names in its `Layout` and its table column.
 
-    The same holds if only the encoder is read.
+    The `Layout` has the names of slots and step, and the prefix that selects
+    the encoder.
     """
     rows = variable_names._TABLE
     rows = [(*row, row[2].replace("bert", "x")) for row in rows]
@@ -84,7 +85,7 @@ def test_a_row_describes_a_layout(golden, tmp_path, monkeypatch):
     ],
 )
 def test_half_precision_is_read_as_float32(stored, read, tmp_path):
-    """Values of 2 bytes become float32; other values keep their type."""
+    """16-bit floats become float32; other values keep their type."""
     value = tf.cast([[1.5, -3.0]], stored)
     prefix = str(tmp_path / "model.ckpt")
     tf.raw_ops.SaveV2(

@@ -267,7 +267,11 @@ def test_rules_that_change_single_characters(pattern, content, wanted):
     ],
 )
 def test_patterns_are_written_out(pattern, wanted):
-    """The texts that a pattern matches are listed if at most 20,000 exist."""
+    """The texts that a pattern matches are listed if at most 20,000 exist.
+
+    Repetitions of more than four, negative lookaheads and `.` cannot be
+    expressed.
+    """
     compiled = re.compile(pattern)
     if wanted is None:
         with pytest.raises(NotExpressible, match="Replace of"):
@@ -278,9 +282,9 @@ def test_patterns_are_written_out(pattern, wanted):
 
 
 def test_texts_that_become_others_are_bounded():
-    """Strings that become a given string are listed if there are at most 400.
+    """All strings that become a given string are listed if at most 400 exist.
 
-    The given string is one of them.
+    The given string is one of them; if more exist, it alone is listed.
     """
     others = dict.fromkeys(map(chr, range(0x4E00, 0x4E00 + 400)), "a")
     assert text_rules._sources(["a"], others) == {"a"}

@@ -58,7 +58,7 @@ def test_a_lone_vocabulary_is_a_tokenizer(kind, request, tmp_path):
 
 
 def test_a_folder_without_a_tokenizer(tmp_path):
-    """The error for other folders lists what a folder may contain."""
+    """The error for a folder without a tokenizer lists what it may contain."""
     (tmp_path / "tokenizer_config.json").write_text("{}")
     for path in (tmp_path, tmp_path / "missing"):
         with pytest.raises(InputError, match="`path` must be a folder with a"):
