@@ -55,7 +55,7 @@ def test_beam_writes_the_same_bytes(corpus, changes, number):
 
 @pytest.fixture
 def readers(monkeypatch):
-    """Return {"launcher": names, "workers": names} of the files that are read.
+    """Return {"launcher": names, "workers": names} of the files they read.
 
     The sets of names grow during a build. Files that are read while no pipeline
     runs are attributed to the launcher.

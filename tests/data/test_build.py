@@ -50,7 +50,7 @@ def lines_of(chunk, document):
 
 
 def test_every_line_once_per_duplicate(corpus, whole):
-    """Records contain all lines uncut, except lines that are alone in a chunk.
+    """Records contain all lines whole, except lines that are alone in a chunk.
 
     With two duplicates, training lines occur twice, but held-out lines only
     once.
@@ -346,7 +346,10 @@ def records_of(folder):
 
 
 def test_duplicates_are_dropped(corpus, whole, tmp_path):
-    """Copies of documents are dropped and counted; they change no record."""
+    """With `drop_duplicates`, copies of documents change no record.
+
+    The copies are counted.
+    """
     copied = (corpus / "a.txt").read_text()
     (tmp_path / "copy.txt").write_text(copied + "\n" + copied)
     (tmp_path / "new.txt").write_text("w1 w2 w3 w4 .\nw5 w6 w7 w8 .\n")

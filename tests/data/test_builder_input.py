@@ -172,7 +172,7 @@ CUT = gzip.compress(b"w1 w2 .\n" * 999, mtime=0)[:-9]
     ],
 )
 def test_files_that_cannot_be_read(corpus, tmp_path, name, content, message):
-    """The error states the fault of a file, and no record is kept."""
+    """The error states what is wrong with a file, and no record is kept."""
     if content is not None:
         (tmp_path / name).write_bytes(content)
     (tmp_path / "folder").mkdir()
@@ -320,7 +320,7 @@ def test_standard_input(corpus, tmp_path, monkeypatch, pack):
 
 @pytest.mark.parametrize("output, scratch", [("", None), ("out", "scratch")])
 def test_a_glob_that_matches_the_output(corpus, tmp_path, output, scratch):
-    """A glob that also matches the output still reads only the text."""
+    """If a glob also matches the output, only the text is read."""
     shutil.copy(corpus / "a.txt", tmp_path)
     changes = {"input_file": f"{tmp_path}/**"}
     if scratch:

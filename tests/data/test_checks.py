@@ -256,7 +256,7 @@ def test_a_run_begins_with_a_check(data_dir, monkeypatch):
     message = "train-00000.*`input_ids` has 8 values instead of 6"
     with pytest.raises(InputError, match=message):
         input_pipeline.check_files(data_dir, shorter)
-    # The first training records have ids up to 15, and held-out ones more.
+    # The first training records have ids up to 15; held-out ids are larger.
     for size, place in ((15, "train.*contains 15"), (16, "eval.*contains 93")):
         smaller = dataclasses.replace(metadata, vocab_size=size)
         with pytest.raises(

@@ -173,7 +173,7 @@ def test_records_can_be_masked_at_another_rate(kinds):
 
 
 def other(field):
-    """Return a legal value of a setting that differs from its default."""
+    """Return a legal value, other than the default, for a setting."""
     if choices := field.metadata["choices"]:
         return next(value for value in choices if value != field.default)
     if field.name == "mask_same_random":
@@ -344,7 +344,7 @@ def test_the_type_of_ids_depends_on_the_vocabulary():
 
 
 def test_a_function_is_quiet_after_its_last_call(monkeypatch):
-    """A `Called` function is quiet 0.1 seconds after its last call has ended.
+    """A `Called` function becomes quiet 0.1 seconds after its last call ends.
 
     `_wait` returns when the function is quiet, or no longer exists.
     """

@@ -305,7 +305,7 @@ def test_text_with_some_zero_bytes(tmp_path):
 
 
 def test_some_lines_that_are_not_utf8(tmp_path):
-    """Lines that are not UTF-8 are skipped unless they are the majority."""
+    """`skip` omits lines that are not UTF-8, unless they are the majority."""
     bad, good = b"\xc4\xd6\n" * 400, b"good line\n" * 500
     for data in (bad + good, good + bad):
         path = write(tmp_path / "x", data)
@@ -452,7 +452,7 @@ def test_a_folder_and_a_file_in_it(tmp_path, capsys):
 
 
 def test_a_broken_connection_is_no_damaged_file(tmp_path, monkeypatch):
-    """`skip` omits damaged files, but a broken connection raises an error."""
+    """`skip` tolerates damaged files, but a broken connection is an error."""
     packed = write(tmp_path / "x.gz", gzip.compress(TEXT.encode()))
 
     def broken(self, size):

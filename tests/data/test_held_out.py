@@ -211,7 +211,7 @@ def test_borders_between_documents(tokens, fraction, border):
 
 
 def test_gaps_are_a_twentieth():
-    """A gap is a twentieth of the tokens, but at most an example's length.
+    """A gap is a twentieth of a part, but at most an example's length.
 
     The number of tokens in a gap is rounded up.
     """
@@ -286,7 +286,7 @@ def test_shards_of_the_splits():
 
 
 def divide(wanted, *parts):
-    """Return the `HeldOut` of a division of parts of 1000 tokens each.
+    """Divide parts of 1000 tokens each; return the resulting `HeldOut`.
 
     Each of `parts` describes a shard: whether it contains other training text,
     then (key, divisible) for each part.
@@ -302,10 +302,10 @@ def divide(wanted, *parts):
 
 
 def test_parts_are_divided_in_the_order_of_their_keys():
-    """Parts are held out in the order of their keys; the last one is divided.
+    """Parts are held out in the order of their keys, the last one partially.
 
-    The gaps of parts are not held out. A shard whose parts are all held out has
-    no training text.
+    The gaps of parts are in neither split. A shard has no training text if it
+    has no other text and nothing is left of its parts.
     """
     shards = [
         (False, (4, True)),
@@ -333,7 +333,7 @@ def test_parts_are_divided_in_the_order_of_their_keys():
 def test_places_to_cut_by_hand():
     """A part may be cut between sentences and inside long sentences.
 
-    If this leaves too few places, the part may be cut before any word.
+    If there are too few such positions, the part may be cut before any word.
     """
     starts = np.arange(300) % 2 == 0
     sizes = np.array([33, 32, 200, 35])

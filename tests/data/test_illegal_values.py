@@ -63,7 +63,7 @@ def metadata_of(form, **changes):
 
 
 def errors_of(form, record, metadata):
-    """Return what each reader reports about a record; "" if it is legal."""
+    """Return each reader's report on a record, or "" if it finds no fault."""
     legal, parse = FORMS[form]
     record = serialized(**record)
     errors = [record_fault(tfrecord.parse(record), metadata, form)]

@@ -137,7 +137,7 @@ def test_labels_of_one_kind():
 
 
 def test_nothing_to_probe():
-    """Without records, no accuracy is reported and no error is raised."""
+    """Without records, the probe returns no accuracy and raises no error."""
     assert leak_probe.probe([], V)["balanced_accuracy"] is None
     assert measure([])["records"] == 0
 

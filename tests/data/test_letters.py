@@ -69,7 +69,7 @@ def letters_of(text):
 
 
 def counted(text, strip):
-    """Return all warnings for a text, joined to one string."""
+    """Return all warnings for a text, joined into one string."""
     letters = Letters(has_marks, strip)
     letters.add(text)
     dropped, beyond = letter_shares(letters.counts())
@@ -102,7 +102,7 @@ def test_languages_are_told(name, form, tmp_path):
 
 
 def test_advice_suits_a_user_of_auto_and_unspaced_scripts():
-    """Warnings also suit users who passed `auto`, and texts without spaces."""
+    """Warnings also help users of `auto` and of scripts without spaces."""
     marks, letters = letter_warnings(0.1, 0.137)
     assert marks.endswith("auto removes marks if the vocabulary contains none")
     assert "13.7% of the letters are outside a to z and join into" in letters

@@ -139,7 +139,10 @@ def test_shares_that_do_not_add_up_are_refused(shares):
 
 
 def test_tokens_are_replaced_independently():
-    """Two predictions become [MASK] independently, both in 64% of examples."""
+    """Predictions of the same example become [MASK] independently.
+
+    In 64% of the examples, both of the first two predictions do.
+    """
     config = MaskingConfig(ngram=1, masked_lm_prob=0.9)
     _, masked = mask(np.random.default_rng(8), config, batch=2000)
     full = masked.weights.sum(axis=1) > 1

@@ -287,8 +287,8 @@ def test_a_fingerprint_tells_records_from_others(tmp_path):
 def test_files_read_at_once_fit_the_memory(sizes, number):
     """At most 16 files are read at once.
 
-    Together with twice as many files that are read ahead, they have at most 256
-    MiB. A larger file is read alone.
+    These files and twice as many more, which are read ahead, have at most 256
+    MiB in total. A file that is too large for this limit is read alone.
     """
     entries = [metadata.RecordFile("x", 1, size) for size in sizes]
     assert input_pipeline._files_at_once(entries) == number

@@ -100,10 +100,10 @@ def test_pairs_are_used_once_and_in_random_order():
 
 @pytest.mark.parametrize("most", [1, 3, 5])
 def test_partners_are_of_the_kind_and_of_another_document(most):
-    """Partners are of the same kind, but from different documents.
+    """An item's partner is of the same kind, but from another document.
 
-    Such partners exist because no document has more than half of a kind's
-    items.
+    Such partners exist because no document has more than half of the items of
+    a kind.
     """
     rng = np.random.default_rng(most)
     kinds = np.repeat(np.arange(40), 10)
@@ -121,7 +121,7 @@ def test_partners_are_of_the_kind_and_of_another_document(most):
 
 
 def test_partners_of_one_document_differ_and_a_lone_item_has_none():
-    """No item is its own partner, except an item that is alone in its kind.
+    """No item is its own partner, except the only item of a kind.
 
     One document has three of the five items of kind 2, and kind 8 has a single
     item.

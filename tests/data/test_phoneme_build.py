@@ -267,8 +267,8 @@ def test_the_layout_of_public_data_is_read(tmp_path):
 def test_parts_of_documents(tmp_path):
     """Rows of a document are joined until they have at least 1024 words.
 
-    A row without a document is a document of its own, and an empty row yields
-    no part.
+    A row without the field `document` is a document of its own, and an empty
+    row yields no part.
     """
     names = [1, 1, 1, 1, 2, 2, None, None]
     sizes = [1000, 24, 1500, 1, 1023, 1, 1, 0]
@@ -287,7 +287,7 @@ def test_parts_of_documents(tmp_path):
 
 
 def test_equivalent_words_are_one_word(tmp_path):
-    """Words are in NFC; of phonemes, only a decomposed `ç` is composed."""
+    """Words are converted to NFC; in phonemes, only `ç` is composed."""
     rows = [
         {"words": ["Küche", "a"], "phonemes": ["kˈyçə", "ã"]},
         {"words": ["Ku\u0308che", "a"], "phonemes": ["kˈyc\u0327ə", "a\u0303"]},
@@ -342,9 +342,10 @@ def test_words_are_packed_by_hand():
 
 
 def test_at_least_one_part_is_held_out():
-    """Parts with keys below the border, including the lowest, are held out.
+    """The border of a positive share lies above the lowest key.
 
-    For a share of 0, the border is 0, and no part is held out.
+    Parts with keys below the border are held out. For a share of 0, the border
+    is 0, and no part is held out.
     """
     counts = counts_of(first={"50": 1, "9": 2})
     assert phoneme_build.border_of(0, counts) == 0
@@ -422,7 +423,7 @@ def test_a_malformed_row_is_named(tmp_path, row):
 def test_text_is_not_rows(built, tmp_path):
     """The error for a text file names `phonemize`, which makes rows from text.
 
-    The manifest of `phonemize` is not a file of rows, either.
+    The error for a manifest of `phonemize` names the pattern of row files.
     """
     (tmp_path / "manifest.json").write_text('{"language": "de"}')
     with pytest.raises(InputError, match=r"such as phonemes-\*"):
@@ -436,7 +437,7 @@ def test_text_is_not_rows(built, tmp_path):
 
 
 def test_useless_rows_are_an_error(tmp_path):
-    """Rows of one distinct word, or too few for two splits, raise an error."""
+    """An error is raised for rows of one distinct word and for too few rows."""
     alike = [{"words": ["a", "a"], "phonemes": ["ɑ", "i"]}] * 3
     path = write_rows(tmp_path / "alike.jsonl", alike)
     with pytest.raises(InputError, match="two different words"):

@@ -33,7 +33,7 @@ def masked(ids, labels, first=0, config=CONFIG):
 
 @pytest.fixture(scope="module")
 def outcomes():
-    """Return a list of arrays, [symbols, 4], one for each word.
+    """Return a list with an array [symbols, 4] for each word.
 
     The columns are the ids, the labels, the ids after masking, and whether a
     symbol is chosen.

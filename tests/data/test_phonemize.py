@@ -119,7 +119,7 @@ def grouped(rows: list[dict]) -> list[list[list[str]]]:
     ],
 )
 def test_marks_are_words_of_their_own(sentence, words):
-    """Marks around words are separate words; marks inside words are not."""
+    """Punctuation marks are separate words unless they are inside a word."""
     assert [*phonemize.words_of(sentence, "segmented")] == words
 
 
@@ -218,7 +218,7 @@ def test_parquet_has_the_same_rows(convert):
 
 
 def test_a_word_is_read_once(convert, spoken, small_blocks):
-    """A process converts each word only once, even if it recurs later."""
+    """A process caches words, so it converts a repeated word only once."""
     convert("so so la\n\n" + "la so ti\n" * 3)
     assert sorted(spoken.read_text().split()) == ["la", "so", "ti"]
 

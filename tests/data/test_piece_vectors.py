@@ -75,7 +75,7 @@ def test_vectors_are_the_singular_ones_times_root_values(tokens):
     products = vectors[:12] @ vectors[:12].T
     np.testing.assert_allclose(products, rows @ rows.T, rtol=1e-3, atol=1e-3)
     assert dense[15].any() and not vectors[15].any()
-    # With neighbors at all four places, a piece must occur three times.
+    # With neighbors at all four positions, a piece must occur three times.
     assert vectors[16].any() and dense[17].any() and not vectors[17].any()
     sizes = np.mean(vectors[[*range(12), 16]] ** 2, axis=1)
     np.testing.assert_allclose(sizes, 1, rtol=1e-5)

@@ -52,12 +52,12 @@ def runs(covered):
 
 
 def counted(values, classes):
-    """Return how often each value occurs; the last class has no upper limit."""
+    """Count each value below `classes`, then all larger values together."""
     return np.bincount(np.minimum(values, classes), minlength=classes + 1)
 
 
 def same(first, second):
-    """Return the p-value of the hypothesis that two rows have equal shares."""
+    """Return the p-value for the equality of two distributions of counts."""
     both = np.stack([first, second])
     return stats.chi2_contingency(both[:, both.sum(axis=0) > 10]).pvalue
 

@@ -40,7 +40,7 @@ def corpus(rng, count=60):
 
 
 def described(a_start, a_size, b_start, b_size, label):
-    """Return the arguments as the columns of an int64 array, [pairs, 5]."""
+    """Return the arguments as the columns of an int64 array [pairs, 5]."""
     columns = (a_start, a_size, b_start, b_size, label)
     return np.array(columns, np.int64).T
 

@@ -98,7 +98,7 @@ def test_blank_lines_between_objects(tmp_path):
 
 
 def test_the_position_of_a_label():
-    """A label's position is its row's, unless another position is given."""
+    """A label has the position of its row unless another position is given."""
     assert row_files.Row("x[3]", {}).label_where == "x[3]"
     assert row_files.Row("x[3]", {}, "y[3]").label_where == "y[3]"
 

@@ -241,7 +241,7 @@ def test_a_damaged_file(tmp_path):
 
 
 def test_lengths_beyond_the_memory_are_damage(tmp_path, monkeypatch):
-    """If a damaged length exceeds the memory, an error explains the damage."""
+    """A `MemoryError` from a damaged length is reported as damage."""
     ipc = pytest.importorskip("pyarrow.ipc")
 
     def too_long(file):

@@ -42,7 +42,7 @@ def read(path, **settings):
 
 
 def test_documents(tmp_path):
-    """Blank lines separate documents, despite CRLF, a BOM or tabs."""
+    """Blank lines separate documents, even with CRLF, a BOM or tabs."""
     content = "\ufeff\r\n a b \nc\r\n\r\n\n \t\n\u00a0\nd\n\u3000\ne"
     path = write(tmp_path / "x.txt", content)
     assert read(path)[0] == [["a b", "c"], ["d"], ["e"]]
@@ -98,7 +98,7 @@ def test_line_ends_change_nothing(tmp_path, monkeypatch, block_bytes, ends):
 @pytest.mark.parametrize("name", ["x.txt", "x.csv"])
 @pytest.mark.parametrize("size", [65_534, 65_535, 65_536, 70_000])
 def test_a_long_first_line_may_end_with_crlf(tmp_path, size, name):
-    """The first bytes may end inside a CRLF, or before the first line end."""
+    """The bytes that are read first may end inside a CRLF or the first line."""
     first = "text," + "a" * (size - 5)
     path = write(tmp_path / name, f"{first}\r\nb,c\r\n\r\nd,e\r\n")
     if name == "x.txt":
@@ -237,7 +237,7 @@ def test_lines_that_are_not_utf8_are_counted():
 
 @pytest.mark.parametrize("name, head", [("x.txt", ""), ("x.csv", "text\n")])
 def test_half_of_the_lines_may_be_bad(tmp_path, name, head):
-    """Text is rejected only if more than half of its lines are not UTF-8."""
+    """With `skip`, text is rejected if over half of its lines are not UTF-8."""
     path = write(tmp_path / name, head.encode() + b"\xff\ngood\n")
     found, _, counts = read(path, on_bad_text="skip")
     assert found == [["good"]] and counts["bad_lines"] == 1
