@@ -86,8 +86,8 @@ def test_classes_that_look_alike(labels, alike):
 def test_suspicious_classes(words, kind, labels, numbers, note):
     """A note is printed if classes look like mistakes.
 
-    Two classes may be one class, one class may be several classes, or each
-    example may have its own class.
+    For example, two names may mean one class, one name may consist of several
+    names, or each example may have its own class.
     """
     numbers = list(numbers)
     rows = features([4] * len(numbers), labels=numbers)

@@ -104,7 +104,7 @@ def test_a_beam_cannot_teach_logits(pretrained, teacher):
 
 
 def test_tasks_without_soft_targets():
-    """Spans and scores allow no label smoothing; a beam head has no teacher."""
+    """Spans and scores allow no label smoothing, and a beam head no teacher."""
     questions = find("squad-1.1")
     with pytest.raises(InputError, match="label_smoothing=0.1"):
         check_targets(RecipeConfig(label_smoothing=0.1), questions)

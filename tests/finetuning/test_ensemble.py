@@ -126,7 +126,7 @@ def test_the_best_seed_is_that_of_the_evaluation(tmp_path, monkeypatch):
 
 
 def steps_of_seeds(monkeypatch, tmp_path, ends, **values):
-    """Return the seeds that start, given each run's hours and metrics."""
+    """Return the seeds whose runs start, given each run's hours and metrics."""
     begun = []
 
     def run_job(s, job, strategy):

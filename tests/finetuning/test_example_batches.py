@@ -23,9 +23,10 @@ from albert_tf.tasks.features import Features
     ],
 )
 def test_lengths_are_few_where_each_is_compiled(bucketing, jit_compile, step):
-    """Batch lengths are rounded up to multiples of a step that flags determine.
+    """Batch lengths are rounded up to multiples of a step, which flags set.
 
-    With XLA, the step is larger, or 0, which means that all lengths are equal.
+    A step of 0 means that all lengths are equal. With XLA, other steps are
+    larger than without it; on a TPU, the step is 0.
     """
     s = build(
         output_dir="out",

@@ -155,8 +155,8 @@ def test_a_users_files_are_not_overwritten(
 ):
     """A run that would overwrite a user's file raises an error.
 
-    The error names the file, and the folder is unchanged. A prediction does not
-    write curves or tasks.
+    The error names the file, and the folder is unchanged. A run that only
+    predicts writes neither curves nor `task.json`.
     """
     if not trains and name in ("curves.png", "task.json"):
         return
@@ -223,7 +223,10 @@ def test_texts_without_labels_can_be_predicted(copy, tmp_path, labels):
 def test_metrics_do_not_depend_on_the_batch(
     finished, opinions, tmp_path, size, monkeypatch
 ):
-    """Metrics do not depend on the batch size; evaluation needs no recipe."""
+    """Metrics do not depend on the batch size.
+
+    Evaluation does not prepare the recipe for training.
+    """
     monkeypatch.setattr(finetuning_run, "with_recipe", None)
     metrics = run(
         model_dir=finished[0],
@@ -292,9 +295,9 @@ def test_without_evaluation_the_last_weights_count(
 def test_the_last_weights_count_if_no_evaluation_is_of_them(
     pretrained, opinions, tmp_path, monkeypatch
 ):
-    """Later weights are not replaced by the best weights of an earlier run.
+    """If a resumed run is not evaluated, later runs use its last weights.
 
-    A finished run keeps its best weights rather than an average.
+    If a finished run is repeated without evaluation, its best weights are kept.
     """
     values = {"model_dir": pretrained, "do_train": True, **opinions}
     values |= {"eval_steps": 1, "save_checkpoints_steps": 1}

@@ -246,7 +246,7 @@ def test_the_output_of_another_task(pretrained, opinions, copy, tmp_path):
 
 
 def test_the_output_of_a_pretrained_model(pretrained, opinions, tmp_path):
-    """A run never writes to a pretrained model, whatever the path's form."""
+    """A run never writes to a pretrained model, however its path is spelled."""
     folder = shutil.copytree(pretrained, tmp_path / "m")
     before = sorted(os.listdir(folder))
     rules = {pretrained: "must be fine-tuned", f"{folder}/": "must differ from"}

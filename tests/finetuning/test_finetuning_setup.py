@@ -134,7 +134,7 @@ def test_dropout_of_the_encoder_can_be_set(pretrained):
 
 
 def test_the_model_that_is_named_is_evaluated(finished, copy, tmp_path):
-    """When a model is evaluated, `output_dir` may contain no other model.
+    """When a model is evaluated, `output_dir` must not contain another model.
 
     If `model_dir` is not fine-tuned, the model in `output_dir` is evaluated.
     """

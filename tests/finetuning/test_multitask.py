@@ -161,7 +161,7 @@ def test_the_loss_is_the_weighted_mean_of_both(data_dir, pretrained, tmp_path):
 
 
 def test_a_resumed_run_sees_the_same_batches(data_dir, pretrained, tmp_path):
-    """A resumed run continues with the batches of its step for each task.
+    """A resumed run reads the batches that would have followed, for each task.
 
     Tasks with the same examples read them in different orders.
     """
@@ -220,7 +220,7 @@ def test_metrics_of_all_tasks():
 def test_portions_are_of_equal_parts(
     data_dir, pretrained, tmp_path, monkeypatch, capsys
 ):
-    """Each task has the same number of examples in every micro-batch.
+    """A task has as many examples in one micro-batch as in any other.
 
     A run of other tasks in the same folder is rejected.
     """
@@ -474,7 +474,7 @@ def test_a_run_that_is_refused_changes_nothing(
 def test_what_several_tasks_cannot_have(
     data_dir, pretrained, tmp_path, values, named
 ):
-    """For several tasks, the error names the setting that is unsupported.
+    """A setting that is unsupported for several tasks is named in an error.
 
     No folder is created.
     """

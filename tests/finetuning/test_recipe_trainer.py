@@ -270,10 +270,10 @@ def test_where_a_run_was_stopped_does_not_count(tmp_path):
     ],
 )
 def test_what_the_end_of_a_run_keeps(run, values, over, kept, monkeypatch):
-    """Last weights are kept unless they were evaluated or already selected.
+    """The last weights are saved unless they were evaluated or selected before.
 
-    An average that was not evaluated is always kept. Only the chief keeps
-    weights. An unfinished run keeps nothing and restores no weights.
+    An average that was not evaluated is always saved. Only the chief saves
+    weights. An unfinished run saves nothing and restores no weights.
     """
     how = {"step": 5, "evaluated": 3, "best": "o/best/ckpt-3"} | run
     how = {"ended_early": False, "chief": True, "last_good": "o/ckpt-5"} | how
@@ -296,7 +296,7 @@ def test_what_the_end_of_a_run_keeps(run, values, over, kept, monkeypatch):
 
 
 def test_every_setting_with_a_change_is_a_fact(monkeypatch):
-    """A setting with `change` is a fact of the run, whichever class has it."""
+    """Every setting with metadata `change` is among the facts of the run."""
     how = {"num_train_steps": 5, "do_train": True, "init": "random"}
     s = build(model_dir="m", output_dir="o", **how)
     every = [f for config in s.configs() for f in dataclasses.fields(config)]

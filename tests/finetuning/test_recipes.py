@@ -133,7 +133,7 @@ def test_waiting_for_a_better_evaluation():
 
 
 def test_reductions_on_plateaus():
-    """Each `patience` evaluations without a gain cause one reduction."""
+    """Every `patience` evaluations without a gain cause one reduction."""
     values = [0.5, 0.4, 0.5, 0.6, 0.6, 0.6, 0.6, 0.6, 0.7]
     assert reductions(values, 2) == 3
     assert reductions(values, 4) == 1
