@@ -168,7 +168,7 @@ def concrete(server, *names):
 
 
 def without_tokenizer(pretrained_dir, folder):
-    """Return a copy of a model directory that can serve only `ids`."""
+    """Copy a model directory without its tokenizer; return the copy."""
     ignore = shutil.ignore_patterns("tokenizer.json", "spiece.model")
     return str(shutil.copytree(pretrained_dir, folder, ignore=ignore))
 
@@ -213,7 +213,7 @@ def operations(served, kind: str) -> int:
 
 
 def xla_operations(served) -> set[str]:
-    """Return the types of operations in a signature that XLA compiles."""
+    """Return the types of the operations that XLA compiles in a signature."""
     return {
         node.op
         for function in served.graph.as_graph_def().library.function

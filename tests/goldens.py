@@ -126,7 +126,7 @@ def random_weights(config: AlbertConfig, seed: int = 0) -> dict:
 
 
 def random_inputs(config: AlbertConfig, seed: int = 0) -> dict:
-    """Return three sequences of up to 10 tokens, of which two are padded."""
+    """Return inputs for three sequences of 10 positions; two are padded."""
     rng = np.random.default_rng(seed)
     b, t, p = 3, 10, 4
     lengths = np.array([[10], [7], [4]])
@@ -139,6 +139,6 @@ def random_inputs(config: AlbertConfig, seed: int = 0) -> dict:
 
 
 def random_model(name: str = "shared", **changes):
-    """Return a model of a variant with random weights, and its inputs."""
+    """Return a variant's model with random weights, and random inputs."""
     config = variant(name, **changes)
     return build(config, random_weights(config)), random_inputs(config)

@@ -31,7 +31,10 @@ def spell(word):
 
 
 def make_rows(documents=30, seed=0):
-    """Return rows of documents; each row is one of up to seven sentences."""
+    """Return the rows of random documents of up to seven sentences.
+
+    Each row is a sentence.
+    """
     rng = np.random.default_rng(seed)
     words = ["".join(rng.choice([*LETTERS], n)) for n in rng.integers(1, 7, 60)]
     rows = []

@@ -65,7 +65,7 @@ def printed(capsys, path, tokenizer=None, **changes):
 def test_examples_as_text(folder, capsys):
     """The text, lengths and label of an example are printed.
 
-    For a mask, the masked token and the original word are shown.
+    For each prediction, the replacement and the original piece are shown.
     """
     text = printed(capsys, folder / "a.tfrecord")
     expected = "[CLS] the [[MASK] → cat]s sat [SEP] on the [dog → mat] . [SEP]"

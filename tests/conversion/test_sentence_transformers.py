@@ -105,7 +105,10 @@ def test_sentence_transformers_go_back(pooling, unit, pretrained_dir, tmp_path):
     [(24, 20, 24), (None, 20, 20), (None, None, 40), (64, 20, 40)],
 )
 def test_lengths_of_sentence_transformers(own, of_tokenizer, length, tmp_path):
-    """The length is the module's or the tokenizer's, up to 40 positions."""
+    """The length is the module's or, if it has none, the tokenizer's.
+
+    It is at most the model's number of positions, which is also the default.
+    """
     path = tmp_path / "tokenizer_config.json"
     path.write_text(json.dumps({"model_max_length": of_tokenizer}))
     modules = Modules(str(tmp_path), "mean", True, own, False)

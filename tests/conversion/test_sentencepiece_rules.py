@@ -326,7 +326,7 @@ def test_symbols_compete_unless_they_are_added(tmp_path):
 
 
 def test_kinds_of_added_pieces(tmp_path):
-    """Added pieces match in texts unless they are special.
+    """Added pieces are found in texts unless they are special.
 
     Gaps in the ids are filled with unused pieces.
     """

@@ -85,7 +85,10 @@ def test_interrupted_build_goes_on(
 
 
 def test_finished_work_is_not_done_again(corpus, tmp_path, monkeypatch):
-    """A resumed build reads no text and writes only the missing files."""
+    """A build that resumes in its second pass writes only the missing files.
+
+    It does not read the documents again.
+    """
     output = tmp_path / "out"
     with pytest.MonkeyPatch.context() as patch:
         interrupt(patch, local_runner, "make_file", 3)

@@ -452,7 +452,7 @@ def test_useless_rows_are_an_error(tmp_path):
     ("phonemes", "found"), [(["", ""], "none"), (["☃", "☂☃"], "☂☃")]
 )
 def test_rows_without_known_symbols_are_an_error(tmp_path, phonemes, found):
-    """The error for phonemes without known symbols lists their symbols."""
+    """If the phonemes have no known symbols, an error lists the symbols."""
     rows = [{"words": ["a", "b"], "phonemes": phonemes}] * 3
     path = write_rows(tmp_path / "rows.jsonl", rows)
     message = f"must contain symbols of the table.*: symbols={found}"
@@ -552,7 +552,7 @@ def test_metadata_at_their_limits(built, tmp_path):
     ],
 )
 def test_damaged_metadata_is_an_error(built, tmp_path, part, name, value):
-    """Each value that a reader uses is checked, and named in the error."""
+    """The error for damaged metadata names the value that is wrong."""
     values = json.loads((built[0] / "metadata.json").read_text())
     values[part][name] = value
     if value is None:

@@ -78,7 +78,7 @@ def rows_of(path):
 
 
 def test_blank_lines_and_marks_of_a_table(tmp_path):
-    """Blank lines are rows, except at the end of a file.
+    """In CSV and TSV, blank lines are rows, except at the end of a file.
 
     Only the first line may begin with a byte-order mark; elsewhere, the mark is
     part of the text.

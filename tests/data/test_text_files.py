@@ -438,7 +438,7 @@ def test_longest_json(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("block_bytes", [50, 1 << 20])
 def test_one_document_per_file(tmp_path, monkeypatch, block_bytes):
-    """A file is one document, whatever its blank lines and blocks."""
+    """With `files`, a file is one document, whatever its lines and blocks."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
     lines = [f"line {i}" for i in range(40)]
     path = write(tmp_path / "x.txt", "\ufeff\n" + "\n\n \n".join(lines))

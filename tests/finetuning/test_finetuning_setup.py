@@ -26,7 +26,7 @@ from albert_tf.training import distribution
 def test_workers_need_the_same_settings_and_examples(
     pretrained, opinions, tmp_path, monkeypatch
 ):
-    """Workers must have equal settings and examples, but not equal paths."""
+    """Workers must have equal settings and examples; paths may differ."""
     compared = []
     monkeypatch.setattr(
         distribution,
