@@ -23,18 +23,18 @@ def with_choice(question: tf.Tensor, choice: tf.Tensor) -> tf.Tensor:
     """
     parts = tf.strings.split(question, BLANK)
     # A choice precedes every part except the first.
-    later = tf.ragged.range(parts.row_lengths()).values > 0
-    before = tf.where(later, tf.gather(choice, parts.value_rowids()), "")
-    filled = parts.with_values(before + parts.values)
+    has_choice = tf.ragged.range(parts.row_lengths()).values > 0
+    prefixes = tf.where(has_choice, tf.gather(choice, parts.value_rowids()), "")
+    filled = parts.with_values(prefixes + parts.values)
     filled = tf.strings.reduce_join(filled, axis=1)
-    after = tf.strings.join([question, choice], " ")
-    return tf.where(parts.row_lengths() > 1, filled, after)
+    appended = tf.strings.join([question, choice], " ")
+    return tf.where(parts.row_lengths() > 1, filled, appended)
 
 
 def first_of(rows: tf.RaggedTensor, keep: tf.Tensor) -> tf.RaggedTensor:
     """Return the first `keep` [N] values of each row."""
-    places = tf.ragged.range(rows.row_starts(), rows.row_starts() + keep)
-    return tf.gather(rows.values, places)
+    indices = tf.ragged.range(rows.row_starts(), rows.row_starts() + keep)
+    return tf.gather(rows.values, indices)
 
 
 def choice_rows(
@@ -50,16 +50,16 @@ def choice_rows(
       choices: strings [B, C].
     """
     shape, length = tf.shape(choices), encoder.config.max_seq_length
-    each = tf.repeat(tf.range(shape[0]), shape[1])
+    indices = tf.repeat(tf.range(shape[0]), shape[1])
     flat = tf.reshape(choices, [-1])
-    asked = with_choice(tf.gather(question, each), flat)
-    second = encoder.segment(asked)[:, -task.config.max_qa_length :]
+    filled = with_choice(tf.gather(question, indices), flat)
+    second = encoder.segment(filled)[:, -task.config.max_qa_length :]
     # An absent choice is an empty segment.
-    there = tf.cast(flat != "", tf.int64)
-    second = first_of(second, second.row_lengths() * there)
-    first = tf.gather(encoder.segment(context), each)
-    room = length - 3 - second.row_lengths()
-    first = first_of(first, tf.minimum(first.row_lengths(), room))
+    is_present = tf.cast(flat != "", tf.int64)
+    second = first_of(second, second.row_lengths() * is_present)
+    first = tf.gather(encoder.segment(context), indices)
+    remaining = length - 3 - second.row_lengths()
+    first = first_of(first, tf.minimum(first.row_lengths(), remaining))
     fixed = length if encoder.config.fixed_length else None
     return two_part_rows(encoder.tokenizer, first, second, fixed)
 
@@ -103,7 +103,7 @@ def choice_signature(encoder: Encoder, compute, task: Task) -> Signature:
     return Signature([*encoder.strings("context", "question"), spec], call)
 
 
-def texts(encoder: Encoder, compute, task: Task) -> Signature:
+def text_signature(encoder: Encoder, compute, task: Task) -> Signature:
     """Return the signature for the texts or text pairs of the task."""
     return (encoder.text_pair if task.is_pair else encoder.text)(compute)
 
@@ -115,8 +115,8 @@ def class_names(task: Task, outputs: Tensors) -> Tensors:
     may have several classes, `chosen` [B, C] marks the predicted classes.
     """
     logits, labels = outputs["logits"], tf.constant(task.labels)
-    names = {"labels": tf.broadcast_to(labels, tf.shape(logits))}
+    result = {"labels": tf.broadcast_to(labels, tf.shape(logits))}
     if task.kind == "multilabel":
-        return names | {"chosen": outputs["probabilities"] > task.threshold}
+        return result | {"chosen": outputs["probabilities"] > task.threshold}
     best = tf.argmax(logits, axis=-1)
-    return names | {"label": tf.gather(labels, best)}
+    return result | {"label": tf.gather(labels, best)}

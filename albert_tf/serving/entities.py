@@ -54,19 +54,21 @@ class WordGraph(tf.Module):
         single = (self._single(codes) > 0) & ~space
         # A word of several characters ends before a space or a single-character
         # word, or at the end of its row.
-        same = tf.concat([[-1], rows], axis=0)[:-1] == rows
-        apart = space | single
-        after = tf.concat([[True], apart], axis=0)[:-1] | ~same
-        begins = ~space & (single | after)
+        same_row = tf.concat([[-1], rows], axis=0)[:-1] == rows
+        is_boundary = space | single
+        after_boundary = (
+            tf.concat([[True], is_boundary], axis=0)[:-1] | ~same_row
+        )
+        begins = ~space & (single | after_boundary)
         size = tf.size(codes)
         row_ends = tf.gather(tf.cast(text.row_limits(), tf.int32), rows)
-        next_apart = tf.gather(next_true(apart), tf.range(1, size + 1))
-        ends = tf.where(single, tf.range(size) + 1, next_apart)
+        next_boundary = tf.gather(next_true(is_boundary), tf.range(1, size + 1))
+        ends = tf.where(single, tf.range(size) + 1, next_boundary)
         ends = tf.minimum(ends, row_ends)
         base = tf.gather(tf.cast(text.row_starts(), tf.int32), rows)
-        keep = text.with_values(begins)
+        is_start = text.with_values(begins)
         return tuple(
-            tf.ragged.boolean_mask(text.with_values(x - base), keep)
+            tf.ragged.boolean_mask(text.with_values(x - base), is_start)
             for x in (tf.range(size), ends)
         )
 
@@ -140,13 +142,15 @@ class Entities:
         # A word without pieces is encoded as the unknown piece.
         ids = tf.concat([ids, unknown], axis=1)
         lengths = tf.maximum(ids.row_lengths() - 1, 1)
-        places = tf.ragged.range(ids.row_starts(), ids.row_starts() + lengths)
-        ids = tf.gather(ids.values, places)
+        indices = tf.ragged.range(ids.row_starts(), ids.row_starts() + lengths)
+        ids = tf.gather(ids.values, indices)
         pieces = starts.with_values(ids).merge_dims(1, 2)
         size, stride = self.task.window
         size = tf.fill([pieces.nrows()], tf.cast(size, tf.int64))
         windows = make_windows(pieces, size, stride)
-        inputs = self.encoder.pack(tf.gather(pieces.values, windows.places))
+        inputs = self.encoder.pack(
+            tf.gather(pieces.values, windows.token_indices)
+        )
         return inputs, Words(text, starts, ends, ids.row_starts(), windows)
 
     @staticmethod
@@ -184,29 +188,31 @@ class Entities:
         """
         windows = words.windows
         # The row and position of each token in its best window.
-        within = tf.ragged.range(windows.places.row_lengths()).values + 1
-        rows = windows.places.value_rowids()
+        columns = (
+            tf.ragged.range(windows.token_indices.row_lengths()).values + 1
+        )
+        rows = windows.token_indices.value_rowids()
         best = windows.is_best.values
-        where = tf.stack([rows[best], within[best]], axis=1)
-        order = tf.argsort(windows.places.values[best])
-        where = tf.gather(tf.gather(where, order), words.pieces)
-        chosen = self.task.probabilities(tf.gather_nd(logits, where))
-        tags = tf.argmax(chosen, axis=1, output_type=tf.int32)
-        return tags, tf.reduce_max(chosen, axis=1)
+        positions = tf.stack([rows[best], columns[best]], axis=1)
+        order = tf.argsort(windows.token_indices.values[best])
+        positions = tf.gather(tf.gather(positions, order), words.pieces)
+        probabilities = self.task.probabilities(tf.gather_nd(logits, positions))
+        tags = tf.argmax(probabilities, axis=1, output_type=tf.int32)
+        return tags, tf.reduce_max(probabilities, axis=1)
 
     def _spans(self, starts, ends, tags):
         """Return the starts, ends and kinds of entities, ragged [B, E]."""
         rows = tf.cast(starts.value_rowids(), tf.int32)
         kind = tf.gather(self.kind_of, tags)
-        before = tf.concat([[0], kind], axis=0)[:-1]
-        row_before = tf.concat([[-1], rows], axis=0)[:-1]
+        previous_kind = tf.concat([[0], kind], axis=0)[:-1]
+        previous_row = tf.concat([[-1], rows], axis=0)[:-1]
         closed = tf.concat([[True], tf.gather(self.ends, tags)], axis=0)[:-1]
-        begins = tf.gather(self.begins, tags) | (kind != before) | closed
-        begins = (kind > 0) & (begins | (rows != row_before))
-        goes_on = (kind > 0) & ~begins
+        begins = tf.gather(self.begins, tags) | (kind != previous_kind) | closed
+        begins = (kind > 0) & (begins | (rows != previous_row))
+        continues = (kind > 0) & ~begins
         # An entity ends at the last word before a word that does not continue
         # it.
-        after = next_true(~goes_on)[1:]
+        after = next_true(~continues)[1:]
         last = tf.gather(
             tf.pad(ends.values, [[1, 0]]), tf.boolean_mask(after, begins)
         )
@@ -233,6 +239,6 @@ class Entities:
         }
 
 
-def entities(encoder: Encoder, compute, task: Task) -> Signature:
+def entity_signature(encoder: Encoder, compute, task: Task) -> Signature:
     """Return the signature that finds entities."""
     return Entities(encoder, compute, task).signature()

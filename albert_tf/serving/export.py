@@ -106,7 +106,7 @@ class Format(NamedTuple):
       model: the file that every export in this format contains.
       weights: patterns of the files with the weights.
       assets: the folder of the files in `DESCRIPTION`.
-      more: patterns of additional files.
+      extra_files: patterns of additional files.
     """
 
     write: Callable[[ServedModel, "ExportConfig", str], None]
@@ -115,14 +115,14 @@ class Format(NamedTuple):
     model: str
     weights: tuple[str, ...]
     assets: str = ""
-    more: tuple[str, ...] = ()
+    extra_files: tuple[str, ...] = ()
 
     def contents(self) -> Contents:
         """Return the files of an export; the model and config are required."""
-        described = [files.join(self.assets, name) for name in DESCRIPTION]
-        needed = frozenset((self.model, described[0]))
-        known = (self.model, *self.weights, *self.more, *described)
-        return Contents(needed, known)
+        description = [files.join(self.assets, name) for name in DESCRIPTION]
+        needed = frozenset((self.model, description[0]))
+        patterns = (self.model, *self.weights, *self.extra_files, *description)
+        return Contents(needed, patterns)
 
 
 def single_file(
@@ -153,7 +153,7 @@ FORMATS = {
 
 # The union of the formats' choices, without duplicates.
 PRECISIONS = tuple(
-    dict.fromkeys(x for form in FORMATS.values() for x in form.precisions)
+    dict.fromkeys(x for fmt in FORMATS.values() for x in fmt.precisions)
 )
 
 
@@ -209,7 +209,7 @@ def check_target(folder: str, to: str) -> None:
     check_replaceable(
         "export_dir",
         folder,
-        [form.contents() for form in FORMATS.values()],
+        [fmt.contents() for fmt in FORMATS.values()],
         "`export_dir` must be new, empty or an earlier export without other "
         "files; an earlier export is replaced.",
     )
@@ -217,16 +217,18 @@ def check_target(folder: str, to: str) -> None:
 
 def other_format(folder: str, to: str) -> str:
     """Return a folder's export format if it differs from `to`, otherwise ""."""
-    others = (name for name in FORMATS if name != to)
-    is_in = (
-        name for name in others if FORMATS[name].contents().is_complete(folder)
+    candidates = (name for name in FORMATS if name != to)
+    matches = (
+        name
+        for name in candidates
+        if FORMATS[name].contents().is_complete(folder)
     )
-    return next(is_in, "")
+    return next(matches, "")
 
 
 def model_size(folder: str) -> int:
     """Return the total size, in bytes, of an export's weight files."""
-    names = {name for form in FORMATS.values() for name in form.weights}
+    names = {name for fmt in FORMATS.values() for name in fmt.weights}
     return sum(
         files.size(path)
         for name in names
@@ -245,7 +247,10 @@ def changed_lengths(finetuned: Task, served: Task) -> str:
 
 
 def report(
-    server: ServedModel, config: ExportConfig, folder: str, found: Difference
+    server: ServedModel,
+    config: ExportConfig,
+    folder: str,
+    difference: Difference,
 ) -> None:
     """Print the signatures, the largest difference and the size."""
     if config.to == "saved_model":
@@ -256,8 +261,8 @@ def report(
     count = sum(v.shape.num_elements() for v in server.weights.values())
     size = model_size(folder)
     print(
-        f"Largest difference from the Python model: {found.size:.1e}, in "
-        f"{found.output}\n"
+        f"Largest difference from the Python model: {difference.size:.1e}, in "
+        f"{difference.output}\n"
         f"{count:,} parameters, {4 * count / 1e6:.1f} MB in float32; on disk "
         f"{size / 1e6:.1f} MB, {size / (4 * count):.3f} of that\n"
         f"Wrote {folder}"
@@ -265,7 +270,7 @@ def report(
 
 
 @contextlib.contextmanager
-def without_notes() -> Iterator[None]:
+def without_info_logs() -> Iterator[None]:
     """Prevent TensorFlow from logging the temporary output path."""
     logger = tf.get_logger()
     level = logger.level
@@ -283,7 +288,7 @@ def export_model(config: ExportConfig, serving: ServingConfig) -> None:
         legal = config.to == "saved_model" or not value
         rule = f"`{name}` requires to=saved_model."
         require(legal, rule, **{"to": config.to, name: value})
-    folder, form = files.without_slash(config.export_dir), FORMATS[config.to]
+    folder, fmt = files.without_slash(config.export_dir), FORMATS[config.to]
     check_target(folder, config.to)
     if config.to == "litert":
         serving = litert.fixed(serving)
@@ -302,13 +307,13 @@ def export_model(config: ExportConfig, serving: ServingConfig) -> None:
         server = load_server(config.model_dir, serving, "mixed_bfloat16")
     copied, changed = [], ""
     replaced = other_format(folder, config.to)
-    with atomic_folder(folder, replace=True) as temporary, without_notes():
-        form.write(server, config, temporary)
+    with atomic_folder(folder, replace=True) as temporary, without_info_logs():
+        fmt.write(server, config, temporary)
         if server.task:
-            server.task.save(files.join(temporary, form.assets))
+            server.task.save(files.join(temporary, fmt.assets))
             finetuned = served_task(config.model_dir, serving)
             changed = changed_lengths(finetuned, server.task)
-        found = verify(exact, temporary, form.engine, config.precision)
+        difference = verify(exact, temporary, fmt.engine, config.precision)
         if config.to == "saved_model":
             copied = tensorflow_serving.write_files(server, temporary, folder)
         check_target(folder, config.to)  # files may have appeared meanwhile
@@ -318,7 +323,7 @@ def export_model(config: ExportConfig, serving: ServingConfig) -> None:
         print(f"Kept from the earlier export: {', '.join(copied)}")
     if changed:
         print(f"Lengths that differ from fine-tuning: {changed}")
-    report(server, config, folder, found)
+    report(server, config, folder, difference)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -64,10 +64,10 @@ def calibration_features(server: ServedModel, path: str) -> Features:
 
 
 def calibration_batches(
-    features: Features, batch_size: int, most: int
+    features: Features, batch_size: int, max_rows: int
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Yield batches of inputs [B, T] from at most `most` rows."""
-    inputs = {name: rows[:most] for name, rows in features.dense().items()}
+    """Yield batches of inputs [B, T] from at most `max_rows` rows."""
+    inputs = {name: rows[:max_rows] for name, rows in features.dense().items()}
     for start in range(0, len(inputs["input_ids"]), batch_size):
         yield {k: x[start : start + batch_size] for k, x in inputs.items()}
 
@@ -169,7 +169,7 @@ def frozen(compute: Callable, specs: list[tf.TensorSpec]) -> tf.Module:
     return module
 
 
-def examples_of(
+def calibration_examples(
     server: ServedModel, path: str | None
 ) -> list[dict[str, np.ndarray]]:
     """Return calibration inputs from a file: full batches {name: [B, ...]}."""
@@ -181,12 +181,12 @@ def examples_of(
     )
     features = calibration_features(server, path)
     size = server.encoder.config.batch_size
-    more = {
+    extra_inputs = {
         spec.name: np.ones(spec.shape, np.int32)  # any position suffices
         for spec in server.number_inputs[3:]
     }
     examples = [
-        batch | more
+        batch | extra_inputs
         for batch in calibration_batches(features, size, CALIBRATION_ROWS)
         if len(batch["input_ids"]) == size
     ]
@@ -220,7 +220,7 @@ def convert(server: ServedModel, config) -> bytes:
     # With "dynamic_int8", only embedding tables need ranges; any ids suffice.
     examples = [{spec.name: np.zeros(spec.shape, np.int32) for spec in specs}]
     if is_int8:
-        examples = examples_of(server, config.calibration_file)
+        examples = calibration_examples(server, config.calibration_file)
     module = frozen(server.numbers, specs)
     with tempfile.TemporaryDirectory() as folder:
         tf.saved_model.save(module, folder, module.signature)

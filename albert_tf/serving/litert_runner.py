@@ -26,7 +26,7 @@ from albert_tf.text.tokenizers import TOKENIZER_FILE, load_tokenizer
 MODEL_FILE = "model.tflite"
 POSITIONS = "mlm_positions"
 # Limit for one query, which takes about a second to tokenize.
-MOST_CHARACTERS = 200_000
+MAX_CHARACTERS = 200_000
 
 
 class Runner:
@@ -191,11 +191,13 @@ class Runner:
         """
         ids = self.tokenizer.encode_masked(text)
         inputs = self.packed([ids] * self.batch_size).dense()
-        (places,) = np.nonzero(inputs["input_ids"][0] == self.tokenizer.mask_id)
-        check_masks(text, len(places))
+        (mask_positions,) = np.nonzero(
+            inputs["input_ids"][0] == self.tokenizer.mask_id
+        )
+        check_masks(text, len(mask_positions))
         filled = []
-        for start in range(0, len(places), self.masks):
-            chunk = places[start : start + self.masks]
+        for start in range(0, len(mask_positions), self.masks):
+            chunk = mask_positions[start : start + self.masks]
             positions = np.zeros([self.batch_size, self.masks], np.int32)
             positions[0, : len(chunk)] = chunk
             logits = self.call(inputs, positions)["mlm_logits"][0]
@@ -236,8 +238,8 @@ def fields_of(
       fields: the names and types of the model's fields.
       is_pair: whether the model requires a second text.
     """
-    rule = f"A query must have at most {MOST_CHARACTERS:,} characters."
-    require(len(line) <= MOST_CHARACTERS, rule, characters=len(line))
+    rule = f"A query must have at most {MAX_CHARACTERS:,} characters."
+    require(len(line) <= MAX_CHARACTERS, rule, characters=len(line))
     try:
         values = files.json_value(line)
     except ValueError as error:
@@ -260,9 +262,11 @@ def answers(config: RunnerConfig) -> Iterator[dict]:
         number of its line.
     """
     runner = Runner(config.model, available())
-    has_top = runner.task.signature == "answer" if runner.task else runner.masks
+    uses_top_k = (
+        runner.task.signature == "answer" if runner.task else runner.masks
+    )
     rule = "`top_k` needs a model that fills masks or answers questions."
-    legal = has_top or config.top_k == RunnerConfig.top_k
+    legal = uses_top_k or config.top_k == RunnerConfig.top_k
     require(legal, rule, top_k=config.top_k, model=config.model)
     is_lines = config.text is None
     lines = (line.rstrip("\n") for line in sys.stdin)
@@ -271,8 +275,8 @@ def answers(config: RunnerConfig) -> Iterator[dict]:
             query = fields_of(line, runner.fields, runner.is_pair)
             answer = runner.answer(query, config.top_k)
         except InputError as error:
-            where = f"Standard input, line {number}" if is_lines else "`text`"
-            raise InputError(f"{where}: {error}") from None
+            source = f"Standard input, line {number}" if is_lines else "`text`"
+            raise InputError(f"{source}: {error}") from None
         yield answer
 
 

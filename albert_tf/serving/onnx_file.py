@@ -38,18 +38,18 @@ def tie(model) -> None:
 
     graph = model.graph
     shapes = {tuple(t.dims): t for t in graph.initializer if len(t.dims) == 2}
-    for other in [t for t in graph.initializer if len(t.dims) == 2]:
-        tensor = shapes.get(tuple(other.dims)[::-1])
-        if tensor is None or tensor.name == other.name:
+    for candidate in [t for t in graph.initializer if len(t.dims) == 2]:
+        tensor = shapes.get(tuple(candidate.dims)[::-1])
+        if tensor is None or tensor.name == candidate.name:
             continue
         value = numpy_helper.to_array(tensor)
-        if np.array_equal(value.T, numpy_helper.to_array(other)):
+        if np.array_equal(value.T, numpy_helper.to_array(candidate)):
             node = helper.make_node(
-                "Transpose", [tensor.name], [other.name], perm=[1, 0]
+                "Transpose", [tensor.name], [candidate.name], perm=[1, 0]
             )
             graph.node.insert(0, node)
-            graph.initializer.remove(other)
-            del shapes[tuple(other.dims)]
+            graph.initializer.remove(candidate)
+            del shapes[tuple(candidate.dims)]
 
 
 def renamed(values: dict[str, Any]) -> dict[str, Any]:
@@ -65,10 +65,10 @@ def run(session, names: Sequence[str], inputs: dict) -> dict[str, np.ndarray]:
       names: the requested outputs, by their names in the file.
       inputs: {name: array}.
     """
-    ours = {theirs: name for name, theirs in NAMES.items()}
+    our_names = {file_name: name for name, file_name in NAMES.items()}
     feed = {k: x.astype(np.int64) for k, x in renamed(inputs).items()}
     outputs = zip(names, session.run(names, feed), strict=True)
-    return {ours.get(name, name): value for name, value in outputs}
+    return {our_names.get(name, name): value for name, value in outputs}
 
 
 def name_axes(graph) -> None:

@@ -45,8 +45,8 @@ def check_port(host: str, port: int) -> None:
 @program.command(PlaygroundConfig)
 def playground(config: PlaygroundConfig) -> None:
     """Serve a page for trying an exported model."""
-    asked = {"saved_model": config.saved_model}
-    need("The page", "gradio", "tensorflow_text", **asked)
+    options = {"saved_model": config.saved_model}
+    need("The page", "gradio", "tensorflow_text", **options)
     check_port(config.host, config.port)
     with program.quiet_start():
         from albert_tf.serving.playground_model import ExportedModel

@@ -31,7 +31,7 @@ def text_of(value: bytes) -> str:
     return value.decode("utf-8", "replace")
 
 
-def shares(labels, probabilities) -> dict[str, float]:
+def label_probabilities(labels, probabilities) -> dict[str, float]:
     """Return {label: probability} for labels and their probabilities."""
     names = map(text_of, labels)
     return dict(zip(names, map(float, probabilities), strict=True))
@@ -55,7 +55,7 @@ def fill_mask(row: Row, text: str) -> dict:
     filled = {}
     for i in range(count):
         title = f"{MASK_TEXT} {i + 1}: " if count > 1 else ""
-        for piece, share in zip(
+        for piece, probability in zip(
             row["pieces"][i], row["probabilities"][i], strict=True
         ):
             word = text_of(piece)
@@ -64,14 +64,17 @@ def fill_mask(row: Row, text: str) -> dict:
             # a word.
             while title + word in filled:
                 word += " "
-            filled[title + word] = float(share)
+            filled[title + word] = float(probability)
     return filled
 
 
 def sentence_order(row: Row, *texts: str) -> dict:
     """Return the probabilities of the given order and of the opposite order."""
-    share = float(row["in_order"])
-    return {"in this order": share, "in the opposite order": 1.0 - share}
+    probability = float(row["in_order"])
+    return {
+        "in this order": probability,
+        "in the opposite order": 1.0 - probability,
+    }
 
 
 def classify(row: Row, *texts: str) -> dict:
@@ -80,14 +83,16 @@ def classify(row: Row, *texts: str) -> dict:
     If a text may have any number of labels, the chosen labels are marked; if no
     label is chosen, `NO_LABEL` comes first.
     """
-    labels = shares(row["labels"], row["probabilities"])
+    labels = label_probabilities(row["labels"], row["probabilities"])
     if "chosen" not in row:
         return labels
     if not row["chosen"].any():
         best = max(labels.values())
         return {NO_LABEL: max(best, 1.0 - best)} | labels
     pairs = zip(labels.items(), row["chosen"], strict=True)
-    return {f"{k} (chosen)" if chosen else k: x for (k, x), chosen in pairs}
+    return {
+        f"{k} (chosen)" if is_chosen else k: x for (k, x), is_chosen in pairs
+    }
 
 
 def score(row: Row, *texts: str) -> float:
@@ -101,17 +106,17 @@ def answer(row: Row, question: str, context: str) -> tuple[dict, dict]:
     Whatever `null_score_diff_threshold` is, the model's answer gets the largest
     probability.
     """
-    found = shares(row["answers"], row["probabilities"])
+    answers = label_probabilities(row["answers"], row["probabilities"])
     if text_of(row["answer"]):
         span = (row["starts"][0], row["ends"][0], "answer")
     else:
         span = None
         odds = max(0.0, float(row.get("null_odds", np.inf)))
         none = 1.0 / (1.0 + math.exp(-odds))
-        found = {text: x * (1.0 - none) for text, x in found.items()}
-        found = {NO_ANSWER: none} | found
-    found.pop("", None)  # padding
-    return marked(context, [span] if span else []), found
+        answers = {text: x * (1.0 - none) for text, x in answers.items()}
+        answers = {NO_ANSWER: none} | answers
+    answers.pop("", None)  # padding
+    return marked(context, [span] if span else []), answers
 
 
 def choose(row: Row, context: str, question: str, choices: str) -> dict:
@@ -155,12 +160,12 @@ def attention(row: Row, *values) -> list[tuple[str, float]]:
     )
     require(1 <= piece <= count, f"The text has {count} pieces.", piece=piece)
     heads = row["attention"][layer - 1][:, piece - 1, :count]  # [A, T]
-    looked_at = heads[head - 1] if head else heads.mean(0)
+    weights = heads[head - 1] if head else heads.mean(0)
     words = [text_of(x).replace("\u2581", " ") for x in row["pieces"][:count]]
-    strongest = float(looked_at.max())
+    strongest = float(weights.max())
     return [
-        (word, float(share) / strongest)
-        for word, share in zip(words, looked_at, strict=True)
+        (word, float(weight) / strongest)
+        for word, weight in zip(words, weights, strict=True)
     ]
 
 
@@ -200,8 +205,8 @@ class ExportedModel:
         rule += "`python -m albert_tf.export`"
         files.require_no_pattern("`saved_model`", folder)
         path = files.join(folder, "assets", CONFIG_FILE)
-        found = files.matches(f"*/assets/{CONFIG_FILE}", folder)
-        hint = f", such as {found[-1].rsplit('/', 2)[0]}" if found else ""
+        paths = files.matches(f"*/assets/{CONFIG_FILE}", folder)
+        hint = f", such as {paths[-1].rsplit('/', 2)[0]}" if paths else ""
         require(files.is_file(path), f"{rule}{hint}.", saved_model=folder)
         try:
             self._loaded = tf.saved_model.load(folder)

@@ -75,8 +75,8 @@ TOOLS: dict[str, tuple[str, str, Callable, dict[str, str]]] = {
 }
 OPTIONAL = {"classify", "score", "attention"}  # the second text may be empty
 # Limits for visitors.
-MOST_CHARACTERS = 20_000  # limit for one field
-MOST_BYTES = 3 * 4 * MOST_CHARACTERS + 10_000  # three fields in any script
+MAX_CHARACTERS = 20_000  # limit for one field
+MAX_BYTES = 3 * 4 * MAX_CHARACTERS + 10_000  # three fields in any script
 CONCURRENT = 2  # number of requests that the model processes at a time
 WAITING = 16  # length of the queue; further requests are rejected
 POLICY = (
@@ -115,7 +115,7 @@ class Guard:
         # A body without a length could have any size.
         if b"transfer-encoding" in headers:
             answer = PlainTextResponse("Content-Length is required.", 411)
-        elif int(headers.get(b"content-length", 0)) > MOST_BYTES:
+        elif int(headers.get(b"content-length", 0)) > MAX_BYTES:
             answer = PlainTextResponse("The request is too large.", 413)
         try:
             await answer(scope, receive, send_safely)
@@ -166,9 +166,9 @@ def make_ask(model: ExportedModel, name: str, fields: dict):
             for field, text in texts.items():
                 rule = f"`{field}` must be text."
                 require(isinstance(text, str), rule, type=type(text).__name__)
-                fits = len(text) <= MOST_CHARACTERS
+                fits = len(text) <= MAX_CHARACTERS
                 rule = (
-                    f"`{field}` must have at most {MOST_CHARACTERS:,} "
+                    f"`{field}` must have at most {MAX_CHARACTERS:,} "
                     "characters."
                 )
                 require(fits, rule, characters=len(text))
@@ -188,7 +188,7 @@ def make_ask(model: ExportedModel, name: str, fields: dict):
 
 def form(model: ExportedModel, name: str) -> None:
     """Add a signature's form to the page."""
-    _, help, shown, examples = TOOLS[name]
+    _, help, make_output, examples = TOOLS[name]
     fields = {k: v for k, v in examples.items() if k in model.inputs[name]}
     gr.Markdown(help)
     inputs = [
@@ -196,7 +196,7 @@ def form(model: ExportedModel, name: str) -> None:
             example,
             label=label.replace("_", " "),
             lines=3,
-            max_length=MOST_CHARACTERS,
+            max_length=MAX_CHARACTERS,
         )
         for label, example in fields.items()
     ]
@@ -210,7 +210,7 @@ def form(model: ExportedModel, name: str) -> None:
     button.click(
         make_ask(model, name, fields),
         inputs,
-        shown(),
+        make_output(),
         api_name=name,
         concurrency_id="model",
         concurrency_limit=CONCURRENT,
@@ -227,7 +227,7 @@ def make_page(model: ExportedModel) -> gr.Blocks:
     return page.queue(max_size=WAITING)
 
 
-def serve(page: gr.Blocks, host: str, port: int, **more):
+def serve(page: gr.Blocks, host: str, port: int, **kwargs):
     """Serve the page until interrupted; return the result of `launch`."""
     return page.launch(
         server_name=host,
@@ -239,5 +239,5 @@ def serve(page: gr.Blocks, host: str, port: int, **more):
         share=False,
         quiet=True,
         app_kwargs={"middleware": [Middleware(Guard)]},
-        **more,
+        **kwargs,
     )

@@ -16,7 +16,7 @@ from albert_tf.serving.signatures import (
     byte_bounds,
     cut,
     make_windows,
-    placed,
+    row_flags,
     same_batch_size,
     two_part_rows,
 )
@@ -75,13 +75,13 @@ class Answers:
 
     def __call__(self, question: tf.Tensor, context: tf.Tensor) -> Tensors:
         """Return the outputs that `signature` lists."""
-        inputs, asked = self._rows(question, context)
+        inputs, request = self._rows(question, context)
         outputs = self.encoder.run(self.compute, inputs, one_each=False)
         width = tf.shape(inputs["input_ids"])[1]
-        spans = self._candidates(asked, width, outputs)
-        best = self._best(asked, *spans)
-        answers = best | self._chosen(best)
-        return answers | self._null(asked.windows, outputs, answers)
+        spans = self._candidates(request, width, outputs)
+        best = self._best(request, *spans)
+        answers = best | self._summary(best)
+        return answers | self._null(request.windows, outputs, answers)
 
     def _rows(self, question, context) -> tuple[Tensors, QuestionRows]:
         encoder, task = self.encoder, self.task.config
@@ -92,27 +92,27 @@ class Answers:
         size = length - 3 - query.row_lengths()
         windows = make_windows(spanned.ids, size, task.doc_stride)
         a = tf.gather(query, windows.texts)
-        b = tf.gather(spanned.ids.values, windows.places)
+        b = tf.gather(spanned.ids.values, windows.token_indices)
         fixed = length if encoder.config.fixed_length else None
         inputs = two_part_rows(encoder.tokenizer, a, b, fixed)
         position = a.row_lengths() + 2
         return inputs, QuestionRows(context, spanned, windows, position)
 
     def _candidates(
-        self, asked: QuestionRows, width: tf.Tensor, outputs: Tensors
+        self, request: QuestionRows, width: tf.Tensor, outputs: Tensors
     ):
         """Return the scores of candidates and their offsets, all [R, S]."""
-        _, spanned, windows, position = asked
-        begins = placed(windows.is_best, position, width)
-        every = tf.ones_like(windows.is_best.values)
-        every = windows.is_best.with_values(every)
-        inside = placed(every, position, width)
+        _, spanned, windows, position = request
+        begins = row_flags(windows.is_best, position, width)
+        all_tokens = tf.ones_like(windows.is_best.values)
+        all_tokens = windows.is_best.with_values(all_tokens)
+        inside = row_flags(all_tokens, position, width)
         spans = self.task.candidates(outputs, begins, inside)
         score = spans.start_score + spans.end_score
         fits = tf.math.is_finite(score)
         # The index that position 0 would have; an empty window has none.
-        places = tf.pad(windows.places.values, [[0, 1]])
-        base = tf.gather(places, windows.places.row_starts()) - position
+        indices = tf.pad(windows.token_indices.values, [[0, 1]])
+        base = tf.gather(indices, windows.token_indices.row_starts()) - position
         base = tf.cast(base, tf.int32)[:, None]
         starts, ends = (
             tf.gather(
@@ -135,39 +135,39 @@ class Answers:
         The tensors are the questions' indices, scores, starts and ends, all
         [M].
         """
-        real = tf.where(tf.math.is_finite(score))
-        texts = tf.gather(windows.texts, real[:, 0])
-        columns = [tf.gather_nd(x, real) for x in (score, starts, ends)]
+        valid = tf.where(tf.math.is_finite(score))
+        texts = tf.gather(windows.texts, valid[:, 0])
+        columns = [tf.gather_nd(x, valid) for x in (score, starts, ends)]
         order = tf.argsort(columns[0], direction="DESCENDING", stable=True)
         by_text = tf.argsort(tf.gather(texts, order), stable=True)
         order = tf.gather(order, by_text)
         return [tf.gather(x, order) for x in (texts, *columns)]
 
-    def _best(self, asked: QuestionRows, score, starts, ends) -> Tensors:
+    def _best(self, request: QuestionRows, score, starts, ends) -> Tensors:
         """Return each question's N best distinct answers, as in `n_best`."""
-        context, width = asked.context, self.encoder.config.top_k
-        most = min(width, self.task.config.n_best_size)
-        rows, *columns = self._sorted(asked.windows, score, starts, ends)
-        found = self._texts(context, rows, *columns)
-        names = tf.strings.join(
-            [tf.strings.as_string(rows), found["answers"]], " "
+        context, width = request.context, self.encoder.config.top_k
+        max_answers = min(width, self.task.config.n_best_size)
+        rows, *columns = self._sorted(request.windows, score, starts, ends)
+        candidates = self._texts(context, rows, *columns)
+        keys = tf.strings.join(
+            [tf.strings.as_string(rows), candidates["answers"]], " "
         )
-        distinct, groups = tf.unique(names)
+        distinct, groups = tf.unique(keys)
         first = tf.math.unsorted_segment_min(
             tf.range(tf.size(groups)), groups, tf.size(distinct)
         )
-        places = tf.RaggedTensor.from_value_rowids(
+        selected = tf.RaggedTensor.from_value_rowids(
             first, tf.gather(rows, first), tf.size(context, tf.int64)
-        )[:, :most]
+        )[:, :max_answers]
 
         def table(name: str) -> tf.Tensor:  # [B, N]
-            values = tf.gather(found[name], places.values)
+            values = tf.gather(candidates[name], selected.values)
             padding = PADDING.get(name, 0)
-            return places.with_values(values).to_tensor(
+            return selected.with_values(values).to_tensor(
                 padding, shape=[None, width]
             )
 
-        return {name: table(name) for name in found}
+        return {name: table(name) for name in candidates}
 
     def _texts(self, context, rows, score, starts, ends) -> Tensors:
         """Return the texts and offsets of candidates, all [M]."""
@@ -192,15 +192,15 @@ class Answers:
         }
 
     @staticmethod
-    def _chosen(best: Tensors) -> Tensors:
+    def _summary(best: Tensors) -> Tensors:
         """Return the first answers, and the shares of all answers."""
         scores = best["scores"]
         # Without any span, the first answer is "", as in `n_best`.
         counted = (scores > 2 * NO_ANSWER) | (
             tf.range(tf.shape(scores)[1]) == 0
         )
-        shares = tf.nn.softmax(tf.where(counted, scores, IMPOSSIBLE))
-        return {"answer": best["answers"][:, 0], "probabilities": shares}
+        probabilities = tf.nn.softmax(tf.where(counted, scores, IMPOSSIBLE))
+        return {"answer": best["answers"][:, 0], "probabilities": probabilities}
 
     def _null(self, windows: Windows, outputs, answers) -> Tensors:
         """Return `null_odds` and `answer` if a question may have no answer."""
@@ -215,6 +215,6 @@ class Answers:
         return {"null_odds": odds, "answer": answer}
 
 
-def answer(encoder: Encoder, compute, task: Task) -> Signature:
+def answer_signature(encoder: Encoder, compute, task: Task) -> Signature:
     """Return the signature that answers questions."""
     return Answers(encoder, compute, task).signature()

@@ -15,9 +15,13 @@ from albert_tf.base.errors import require
 from albert_tf.model.albert import AlbertForPretraining, AlbertModel
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.phonemes import HEADS
-from albert_tf.serving.classifiers import choice_signature, class_names, texts
-from albert_tf.serving.entities import entities
-from albert_tf.serving.questions import answer
+from albert_tf.serving.classifiers import (
+    choice_signature,
+    class_names,
+    text_signature,
+)
+from albert_tf.serving.entities import entity_signature
+from albert_tf.serving.questions import answer_signature
 from albert_tf.serving.signatures import (
     Encoder,
     ServingConfig,
@@ -87,8 +91,8 @@ class ServedModel:
 
             return graph_function(serve, specs).get_concrete_function()
 
-        made = {name: graph(name) for name in self.signatures}
-        return {"serving_default": made[self.default], **made}
+        functions = {name: graph(name) for name in self.signatures}
+        return {"serving_default": functions[self.default], **functions}
 
 
 def of_examples(
@@ -100,10 +104,10 @@ def of_examples(
     such as choices, contain any number of strings. If an `optional` feature is
     missing, its text is "".
     """
-    any_number = tf.io.RaggedFeature(tf.string)
+    many = tf.io.RaggedFeature(tf.string)
     one = tf.io.FixedLenFeature([], tf.string)
     features = {
-        spec.name: any_number if spec.shape.rank > 1 else one
+        spec.name: many if spec.shape.rank > 1 else one
         for spec in signature.inputs
     }
     for name in optional:
@@ -115,8 +119,8 @@ def of_examples(
         if isinstance(request[-1], tf.RaggedTensor):
             dense = request[-1].to_tensor("")
             rows, width = tf.unstack(tf.shape(dense))
-            none = tf.fill([rows, tf.maximum(1 - width, 0)], "")
-            request[-1] = tf.concat([dense, none], axis=1)
+            padding = tf.fill([rows, tf.maximum(1 - width, 0)], "")
+            request[-1] = tf.concat([dense, padding], axis=1)
         return signature.call(*request)
 
     return Signature(encoder.strings("examples"), call)
@@ -145,34 +149,37 @@ def basic_signatures(
         encoded = encoder.encode(**inputs)
         return encoded | heads(encoded, inputs)
 
-    every = graph_function(encoded_once)
+    compute = graph_function(encoded_once)
 
     def of_ids(*values: tf.Tensor) -> Tensors:
-        return encoder.run(every, dict(zip(INPUTS, values, strict=True)))
+        return encoder.run(compute, dict(zip(INPUTS, values, strict=True)))
 
     ids = Signature(encoder.ids(), of_ids)
     if not encoder.takes_text:
         return {"ids": ids}
 
-    def small(**inputs) -> Tensors:
+    def sentence_vectors(**inputs) -> Tensors:
         embedded = encoder.embeddings(**inputs)
         return {name: embedded[name] for name in ("pooled", "mean")}
 
-    def show(*names: str):
+    def select(*names: str):
         def decode(outputs: Tensors, inputs: Tensors) -> Tensors:
-            known = inputs | {"pieces": encoder.pieces(inputs)}
-            return outputs | {name: known[name] for name in names}
+            available = inputs | {"pieces": encoder.pieces(inputs)}
+            return outputs | {name: available[name] for name in names}
 
         return decode
 
-    ids_and_pieces = show(*INPUTS, "pieces")
-    embedded = graph_function(encoder.embeddings), show("input_mask", "pieces")
-    attended = graph_function(encoder.attention), show(*INPUTS[1:], "pieces")
-    examples = encoder.text_pair(graph_function(small))
+    ids_and_pieces = select(*INPUTS, "pieces")
+    embedded = (
+        graph_function(encoder.embeddings),
+        select("input_mask", "pieces"),
+    )
+    attended = graph_function(encoder.attention), select(*INPUTS[1:], "pieces")
+    examples = encoder.text_pair(graph_function(sentence_vectors))
     return {
         "ids": ids,
-        "text": encoder.text(every),
-        "text_pair": encoder.text_pair(every),
+        "text": encoder.text(compute),
+        "text_pair": encoder.text_pair(compute),
         "tokenize": encoder.text(None, ids_and_pieces),
         "tokenize_pair": encoder.text_pair(None, ids_and_pieces),
         "embed": encoder.text(*embedded),
@@ -220,8 +227,8 @@ def fill_mask(encoder: Encoder, model: AlbertForPretraining) -> Signature:
         masks = encoded["sequence_output"]  # [B, P, H]
         logits = model.mlm(masks, embeddings=encoder.albert.embeddings)
         # The embedding table may have more rows than the vocabulary.
-        known = tf.nn.softmax(logits)[..., : tokenizer.vocab_size]
-        probabilities, ids = tf.math.top_k(known, config.top_k)
+        distribution = tf.nn.softmax(logits)[..., : tokenizer.vocab_size]
+        probabilities, ids = tf.math.top_k(distribution, config.top_k)
         return {"probabilities": probabilities, "ids": ids}
 
     compute = graph_function(likeliest)
@@ -229,13 +236,15 @@ def fill_mask(encoder: Encoder, model: AlbertForPretraining) -> Signature:
     def call(text: tf.Tensor) -> Tensors:
         inputs, count = mask_rows(encoder, text)
         outputs, positions = encoder.run(compute, inputs), inputs["positions"]
-        there = tf.sequence_mask(count, tf.shape(positions)[1])
+        valid = tf.sequence_mask(count, tf.shape(positions)[1])
         pieces = tf.gather(encoder.vocabulary, outputs["ids"])
-        every = there[..., None]  # [B, P, 1]
+        valid_pieces = valid[..., None]  # [B, P, 1]
         return {
-            "pieces": tf.where(every, pieces, ""),
-            "probabilities": tf.where(every, outputs["probabilities"], 0.0),
-            "positions": tf.where(there, positions, -1),
+            "pieces": tf.where(valid_pieces, pieces, ""),
+            "probabilities": tf.where(
+                valid_pieces, outputs["probabilities"], 0.0
+            ),
+            "positions": tf.where(valid, positions, -1),
             "mask_count": count,
         }
 
@@ -264,10 +273,10 @@ def pretrained_server(
       model: the restored model.
       weights: {name: variable}, without absent heads.
     """
-    there = {name.split("/")[0] for name in weights}
+    parts = {name.split("/")[0] for name in weights}
 
     def order(encoded: Tensors, inputs: Tensors) -> Tensors:
-        if "sop" not in there:
+        if "sop" not in parts:
             return {}
         return {"sop_logits": model.sop(encoded["pooled_output"])}  # [B, 2]
 
@@ -285,14 +294,14 @@ def pretrained_server(
         return outputs | {"mlm_logits": logits}
 
     signatures, number_inputs = basic_signatures(encoder, order), encoder.ids()
-    if "mlm" in there:
+    if "mlm" in parts:
         config = encoder.config
         masks = NUMBER_MASKS if config.fixed_length else None
         shape = [config.batch_size, masks]
         number_inputs.append(tf.TensorSpec(shape, tf.int32, "mlm_positions"))
-    if encoder.takes_text and "mlm" in there:
+    if encoder.takes_text and "mlm" in parts:
         signatures["fill_mask"] = fill_mask(encoder, model)
-    if encoder.takes_text and "sop" in there:
+    if encoder.takes_text and "sop" in parts:
         signatures["sentence_order"] = sentence_order(encoder, model)
     default = "text" if encoder.takes_text else "ids"
     return ServedModel(
@@ -303,7 +312,11 @@ def pretrained_server(
 # Fine-tuned models.
 
 # Functions that create signatures for inputs other than a text or a pair.
-MAKERS = {"answer": answer, "choose": choice_signature, "entities": entities}
+MAKERS = {
+    "answer": answer_signature,
+    "choose": choice_signature,
+    "entities": entity_signature,
+}
 
 
 def task_server(encoder: Encoder, model, task: Task) -> ServedModel:
@@ -333,9 +346,9 @@ def task_server(encoder: Encoder, model, task: Task) -> ServedModel:
         outputs = graph_function(
             lambda **inputs: named(encode(**inputs), inputs)
         )
-        make = MAKERS.get(default, texts)
-        asked = signatures[default] = make(encoder, outputs, task)
-        signatures["tf_example"] = of_examples(encoder, asked)
+        make = MAKERS.get(default, text_signature)
+        signature = signatures[default] = make(encoder, outputs, task)
+        signatures["tf_example"] = of_examples(encoder, signature)
     return ServedModel(
         encoder,
         checkpoints.named_variables(model),
@@ -351,7 +364,10 @@ def task_server(encoder: Encoder, model, task: Task) -> ServedModel:
 
 
 def encoder_of(
-    albert: AlbertModel, model_dir: str, serving: ServingConfig, usual: int
+    albert: AlbertModel,
+    model_dir: str,
+    serving: ServingConfig,
+    default_length: int,
 ) -> Encoder:
     """Return an encoder, with the model directory's tokenizer if there is one.
 
@@ -359,9 +375,9 @@ def encoder_of(
       albert: the encoder.
       model_dir: the model directory.
       serving: settings of the export.
-      usual: the default for `max_seq_length`.
+      default_length: the default for `max_seq_length`.
     """
-    length = serving.max_seq_length or usual
+    length = serving.max_seq_length or default_length
     albert.config.check_length("max_seq_length", length)
     tokenizer = tokenizer_in(model_dir)
     if tokenizer:
@@ -390,8 +406,8 @@ def load_pretrained(
     require(limit is None, rule, null_score_diff_threshold=limit)
     config = AlbertConfig.from_model_dir(model_dir)
     model = AlbertForPretraining(config, dtype=policy)
-    usual = config.max_position_embeddings
-    encoder = encoder_of(model.albert, model_dir, serving, usual)
+    default_length = config.max_position_embeddings
+    encoder = encoder_of(model.albert, model_dir, serving, default_length)
     weights = pretrained_weights(model, model_dir)
     return pretrained_server(encoder, model, weights)
 
@@ -409,8 +425,8 @@ def load_finetuned(
     config = AlbertConfig.from_model_dir(model_dir)
     task = served_task(model_dir, serving)
     model = task.build_model(config, policy)
-    usual = task.config.max_seq_length
-    encoder = encoder_of(model.albert, model_dir, serving, usual)
+    default_length = task.config.max_seq_length
+    encoder = encoder_of(model.albert, model_dir, serving, default_length)
     checkpoints.restore_weights(model, model_dir)
     return task_server(encoder, model, task)
 

@@ -36,15 +36,15 @@ class Windows(NamedTuple):
     Attributes:
       counts: int64 [B], the number of rows of each text.
       texts: int64 [R], the index of each row's text.
-      places: ragged [R, W], indices of a row's tokens among the tokens of all
-        texts.
+      token_indices: ragged [R, W], indices of a row's tokens among the tokens
+        of all texts.
       is_best: ragged bool [R, W], whether this window is the one that gives a
         token the most context.
     """
 
     counts: tf.Tensor
     texts: tf.Tensor
-    places: tf.RaggedTensor
+    token_indices: tf.RaggedTensor
     is_best: tf.RaggedTensor
 
 
@@ -53,27 +53,31 @@ def make_windows(ids: tf.RaggedTensor, size: tf.Tensor, stride: int) -> Windows:
 
     A text's windows start every `stride` tokens.
     """
-    number = ids.row_lengths()
-    more = tf.maximum(number - size, 0)
-    counts = 1 + (more + stride - 1) // stride
+    text_lengths = ids.row_lengths()
+    excess = tf.maximum(text_lengths - size, 0)
+    counts = 1 + (excess + stride - 1) // stride
     texts = tf.repeat(tf.range(ids.nrows()), counts)
     start = tf.ragged.range(counts).values * stride
     length = tf.minimum(
-        tf.gather(number, texts) - start, tf.gather(size, texts)
+        tf.gather(text_lengths, texts) - start, tf.gather(size, texts)
     )
     first = tf.gather(ids.row_starts(), texts) + start
-    places = tf.ragged.range(first, first + length)
-    within = tf.ragged.range(length).values
-    lengths = tf.repeat(length, length)
-    context = tf.minimum(within, lengths - 1 - within)
+    token_indices = tf.ragged.range(first, first + length)
+    offsets = tf.ragged.range(length).values
+    token_lengths = tf.repeat(length, length)
+    context = tf.minimum(offsets, token_lengths - 1 - offsets)
     # As in `best_windows`, 100 tokens of window length count as much as one
     # token of context, and the first of equally good windows wins.
-    rows = tf.cast(places.value_rowids(), tf.int64)
-    score = (context * 100 + lengths) * (1 << 32) - rows
+    rows = tf.cast(token_indices.value_rowids(), tf.int64)
+    score = (context * 100 + token_lengths) * (1 << 32) - rows
     total = tf.cast(tf.size(ids.values), tf.int64)
-    most = tf.math.unsorted_segment_max(score, places.values, total)
-    best = score == tf.gather(most, places.values)
-    return Windows(counts, texts, places, places.with_values(best))
+    best_scores = tf.math.unsorted_segment_max(
+        score, token_indices.values, total
+    )
+    is_best = score == tf.gather(best_scores, token_indices.values)
+    return Windows(
+        counts, texts, token_indices, token_indices.with_values(is_best)
+    )
 
 
 def two_part_rows(
@@ -107,7 +111,7 @@ def two_part_rows(
     return {"input_ids": ids, "input_mask": mask, "segment_ids": second}
 
 
-def placed(flags: tf.RaggedTensor, position: tf.Tensor, width) -> tf.Tensor:
+def row_flags(flags: tf.RaggedTensor, position: tf.Tensor, width) -> tf.Tensor:
     """Convert flags of window tokens [R, W] to flags of row tokens [R, T].
 
     Args:
@@ -115,10 +119,10 @@ def placed(flags: tf.RaggedTensor, position: tf.Tensor, width) -> tf.Tensor:
       position: [R], the position in each row at which the window begins.
       width: T.
     """
-    before = tf.RaggedTensor.from_row_lengths(
+    padding = tf.RaggedTensor.from_row_lengths(
         tf.zeros([tf.reduce_sum(position)], tf.bool), position
     )
-    dense = tf.concat([before, flags], axis=1).to_tensor(False)
+    dense = tf.concat([padding, flags], axis=1).to_tensor(False)
     dense = dense[:, :width]
     return tf.pad(dense, [[0, 0], [0, width - tf.shape(dense)[1]]])
 
@@ -232,17 +236,18 @@ def same_batch_size(**inputs: tf.Tensor) -> list[tf.Tensor]:
     Later operations wait for this check, because their own errors would mention
     shapes that the caller does not know.
     """
-    rows = [tf.shape(values)[0] for values in inputs.values()]
+    counts = [tf.shape(values)[0] for values in inputs.values()]
     names = " and ".join(f"`{name}`" for name in inputs)
     message = f"{names} must have the same number of rows"
     checks = [
-        tf.debugging.assert_equal(rows[0], other, message) for other in rows[1:]
+        tf.debugging.assert_equal(counts[0], count, message)
+        for count in counts[1:]
     ]
     with tf.control_dependencies(checks):
         return [tf.identity(values) for values in inputs.values()]
 
 
-def outputs_alone(outputs: Tensors, inputs: Tensors) -> Tensors:
+def unchanged_outputs(outputs: Tensors, inputs: Tensors) -> Tensors:
     """Return the model's outputs unchanged."""
     return outputs
 
@@ -328,8 +333,8 @@ class Encoder:
 
     def attention(self, **inputs) -> Tensors:
         """Return the attention of every head of every layer [R, L, A, T, T]."""
-        every = self.albert(**inputs, return_all=True)["attention_probs"]
-        return {"attention": tf.cast(tf.stack(every, axis=1), tf.float32)}
+        probs = self.albert(**inputs, return_all=True)["attention_probs"]
+        return {"attention": tf.cast(tf.stack(probs, axis=1), tf.float32)}
 
     def ids(self, one_each: bool = True) -> list[tf.TensorSpec]:
         """Return the input specs of a function that accepts ids.
@@ -379,7 +384,7 @@ class Encoder:
             a, b, config.max_seq_length, fixed=config.fixed_length
         )
 
-    def text(self, compute, decode=outputs_alone) -> Signature:
+    def text(self, compute, decode=unchanged_outputs) -> Signature:
         """Return a signature that accepts strings [B].
 
         Args:
@@ -393,7 +398,7 @@ class Encoder:
 
         return Signature(self.strings("text"), call)
 
-    def text_pair(self, compute, decode=outputs_alone) -> Signature:
+    def text_pair(self, compute, decode=unchanged_outputs) -> Signature:
         """Return a signature that accepts pairs of strings [B]; see `text`."""
 
         def call(text: tf.Tensor, text_pair: tf.Tensor) -> Tensors:

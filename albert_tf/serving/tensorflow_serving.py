@@ -67,10 +67,10 @@ def marked(logs: list) -> list[bytes]:
     return [log.SerializeToString() for log in logs]
 
 
-def warm_up_records(made: dict[str, Arrays]) -> list[bytes]:
+def warm_up_records(inputs_by_signature: dict[str, Arrays]) -> list[bytes]:
     """Serialize requests {signature: inputs} for a warm-up file."""
     make, logs = make_message("PredictionLog"), []
-    for signature, inputs in made.items():
+    for signature, inputs in inputs_by_signature.items():
         log = make()
         request = log.predict_log.request
         request.model_spec.signature_name = signature
@@ -104,9 +104,11 @@ def ask(signatures, record: bytes) -> None:
         x.key: tensor_pb2.TensorProto.FromString(x.value)
         for x in request.inputs
     }
-    due = signatures[name].structured_input_signature[1]
-    rule = f"the inputs of `{name}` must be {', '.join(sorted(due))}."
-    require(protos.keys() == due.keys(), rule, inputs=", ".join(sorted(protos)))
+    expected = signatures[name].structured_input_signature[1]
+    rule = f"the inputs of `{name}` must be {', '.join(sorted(expected))}."
+    require(
+        protos.keys() == expected.keys(), rule, inputs=", ".join(sorted(protos))
+    )
     values = {k: tf.constant(tf.make_ndarray(x)) for k, x in protos.items()}
     signatures[name](**values)
 
@@ -173,7 +175,7 @@ def check_batching(path: str, rows: int | None) -> None:
     content = files.read_text(path, BATCHING)
     change = "correct or remove the file"
     try:
-        found = text_format.Parse(
+        parameters = text_format.Parse(
             content,
             make_message("BatchingParameters")(),
             allow_unknown_field=True,
@@ -183,7 +185,7 @@ def check_batching(path: str, rows: int | None) -> None:
             f"{BATCHING} of the earlier export must be a text-format protocol "
             f"buffer; {change}. Received: {path}: {error}"
         ) from None
-    sizes = found.max_batch_size.value, [*found.allowed_batch_sizes]
+    sizes = parameters.max_batch_size.value, [*parameters.allowed_batch_sizes]
     require(
         rows is None or sizes == (rows, [rows]),
         f"{BATCHING} of the earlier export must allow only the batch size of "

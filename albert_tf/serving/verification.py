@@ -20,7 +20,7 @@ from albert_tf.text.packing import INPUTS
 
 Arrays = dict[str, np.ndarray]
 
-USUAL_ROWS, USUAL_TOKENS, USUAL_MASKS = 2, 16, 3
+DEFAULT_ROWS, DEFAULT_TOKENS, DEFAULT_MASKS = 2, 16, 3
 
 GARDEN = "The small garden lies behind the old house."
 TEXTS: dict[str, Any] = {
@@ -58,17 +58,17 @@ def id_batch(server: ServedModel) -> Arrays:
     """Return random model inputs [B, T], with rows of different lengths."""
     rng = np.random.default_rng(0)
     config = server.encoder.albert.config
-    usual = min(USUAL_TOKENS, server.encoder.config.max_seq_length)
-    ids, _, _, *others = server.number_inputs
-    rows, length = ids.shape[0] or USUAL_ROWS, ids.shape[1] or usual
+    default_length = min(DEFAULT_TOKENS, server.encoder.config.max_seq_length)
+    ids, _, _, *extra_specs = server.number_inputs
+    rows, length = ids.shape[0] or DEFAULT_ROWS, ids.shape[1] or default_length
     columns = np.arange(length) + np.zeros([rows, 1], int)  # [B, T]
     lengths = length - np.arange(rows)[:, None] % (length // 2 + 1)
     mask = columns < lengths
     segments = mask & (columns >= length // 2) & (config.type_vocab_size > 1)
     values = rng.integers(config.vocab_size, size=[rows, length]) * mask
     inputs = dict(zip(INPUTS, (values, mask, segments), strict=True))
-    for spec in others:
-        shape = [rows, spec.shape[1] or USUAL_MASKS]
+    for spec in extra_specs:
+        shape = [rows, spec.shape[1] or DEFAULT_MASKS]
         inputs[spec.name] = rng.integers(length, size=shape)
     return {name: x.astype(np.int32) for name, x in inputs.items()}
 
@@ -83,47 +83,51 @@ def requests(server: ServedModel) -> dict[str, Arrays]:
         batch = id_batch(server)
         return {"ids": {name: batch[name] for name in INPUTS}}
     rows = server.encoder.config.batch_size or 1
-    own = [name for name in server.signatures if name not in BASIC]
-    found = {}
-    for name in dict.fromkeys([server.default, *own]):
+    specific = [name for name in server.signatures if name not in BASIC]
+    batches = {}
+    for name in dict.fromkeys([server.default, *specific]):
         texts = TEXTS | ({"text": MASKED} if name == "fill_mask" else {})
         names = [spec.name for spec in server.signatures[name].inputs]
-        found[name] = {k: np.array([texts[k]] * rows, object) for k in names}
-    return found
+        batches[name] = {k: np.array([texts[k]] * rows, object) for k in names}
+    return batches
 
 
-def difference(name: str, found: np.ndarray, wanted: np.ndarray) -> Difference:
+def difference(
+    name: str, actual: np.ndarray, expected: np.ndarray
+) -> Difference:
     """Return the largest difference in an output; NaN counts as infinity."""
     require(
-        found.shape == wanted.shape,
+        actual.shape == expected.shape,
         f"The output `{name}` must have the same shape as in Python, "
-        f"{list(wanted.shape)}.",
-        shape=list(found.shape),
+        f"{list(expected.shape)}.",
+        shape=list(actual.shape),
     )
-    wanted = wanted.astype(np.float64)
-    sizes = np.abs(wanted)
+    expected = expected.astype(np.float64)
+    sizes = np.abs(expected)
     # Markers of missing answers are compared relative to their size.
     units = np.where((sizes < NONE) | np.isinf(sizes), 1.0, sizes)
     with np.errstate(invalid="ignore"):  # from infinity minus infinity
-        gaps = np.where(found == wanted, 0.0, np.abs(found - wanted) / units)
+        gaps = np.where(
+            actual == expected, 0.0, np.abs(actual - expected) / units
+        )
     size = float(gaps.max(initial=0.0))
     size = size if np.isfinite(size) else float("inf")
     scale = sizes[sizes < NONE].max(initial=1.0)
     return Difference(size, size / scale, name)
 
 
-def differences(found: Arrays, wanted: Arrays) -> Iterator[Difference]:
+def differences(actual: Arrays, expected: Arrays) -> Iterator[Difference]:
     """Yield the difference of each floating-point output.
 
     Integers and texts are derived from these outputs and may differ if two
     scores are almost equal.
     """
-    missing = sorted(wanted.keys() - found.keys())
+    missing = sorted(expected.keys() - actual.keys())
     rule = "The export must have every output of the Python model."
     require(not missing, rule, missing=", ".join(missing))
-    for name, values in wanted.items():
+    for name, values in expected.items():
         if values.dtype.kind == "f":
-            yield difference(name, found[name], values)
+            yield difference(name, actual[name], values)
 
 
 def arrays(tensors: dict[str, tf.Tensor]) -> Arrays:
@@ -146,8 +150,8 @@ def file_differences(
 ) -> Iterator[Difference]:
     """Yield the differences for a file; `run` computes outputs from ids."""
     inputs = id_batch(server)
-    wanted = arrays(server.numbers(**tensors(inputs)))
-    yield from differences(run(inputs), wanted)
+    expected = arrays(server.numbers(**tensors(inputs)))
+    yield from differences(run(inputs), expected)
 
 
 def saved_model(server: ServedModel, folder: str) -> Iterator[Difference]:
@@ -156,13 +160,13 @@ def saved_model(server: ServedModel, folder: str) -> Iterator[Difference]:
     signatures = loaded.signatures
     ids = id_batch(server)
     ids = tensors({name: ids[name] for name in INPUTS})
-    wanted = arrays(server.numbers(**ids))
-    yield from differences(arrays(signatures["ids"](**ids)), wanted)
+    expected = arrays(server.numbers(**ids))
+    yield from differences(arrays(signatures["ids"](**ids)), expected)
     for name, values in requests(server).items():
         request = tensors(values)
-        wanted = arrays(server.call(name, *request.values()))
-        found = arrays(signatures[name](**request))
-        yield from differences(found, wanted)
+        expected = arrays(server.call(name, *request.values()))
+        actual = arrays(signatures[name](**request))
+        yield from differences(actual, expected)
 
 
 def litert(server: ServedModel, folder: str) -> Iterator[Difference]:
@@ -219,17 +223,17 @@ def verify(
     """
     rule = f"{engine.title} must run the export and agree with the Python model"
     try:
-        found = list(engine.differences(server, folder))
+        results = list(engine.differences(server, folder))
     except Exception as error:  # any error that the engine raises
         lines = str(error).splitlines() or [type(error).__name__]
         raise InputError(
             f"{rule}; nothing was written. Received: {lines[0]}"
         ) from error
-    worst = max(found, key=lambda difference: difference.share)
+    worst = max(results, key=lambda difference: difference.share)
     require(
         worst.share <= LIMITS[precision],
         f"{rule}; nothing was written.",
         precision=precision,
         largest_difference=f"{worst.size:.1e} in {worst.output}",
     )
-    return max(found)
+    return max(results)

@@ -26,7 +26,7 @@ from albert_tf.data.builder import text_blocks
 from albert_tf.data.builder.text_formats import ReadingConfig
 from albert_tf.data.records import tfrecord
 from albert_tf.library.embed import read_texts
-from albert_tf.serving.litert_runner import MOST_CHARACTERS, fields_of
+from albert_tf.serving.litert_runner import MAX_CHARACTERS, fields_of
 from albert_tf.tasks.registry import KINDS, find
 
 SENTENCES = "the film is good\nit was 1,000 naïve\n\nso bad a plot\nfine one\n"
@@ -219,7 +219,7 @@ def _read_requests(folder, name):
         except albert_tf.InputError:
             continue
         characters += len(line)
-        if characters > MOST_CHARACTERS:
+        if characters > MAX_CHARACTERS:
             break
         task.features([task.example(**query)], words())
 

@@ -40,7 +40,7 @@ def test_examples_of_a_file_fill_batches(pretrained_dir, tmp_path, monkeypatch):
     file = tmp_path / "text.txt"
     file.write_text("night\n" * 7)
     server = server_of(pretrained_dir, fixed_length=True, batch_size=2)
-    examples = litert.examples_of(server, str(file))
+    examples = litert.calibration_examples(server, str(file))
     assert len(examples) == 2
     for example in examples:
         *inputs, positions = example.values()
@@ -49,7 +49,7 @@ def test_examples_of_a_file_fill_batches(pretrained_dir, tmp_path, monkeypatch):
         assert not example["segment_ids"].any()
     file.write_text("night\n")
     with pytest.raises(InputError, match="at least `batch_size` examples"):
-        litert.examples_of(server, str(file))
+        litert.calibration_examples(server, str(file))
 
 
 def test_files_with_or_without_labels_are_read(

@@ -20,8 +20,8 @@ from albert_tf.base.errors import InputError
 from albert_tf.serving import playground, playground_model
 
 LIMITS = {
-    "MOST_CHARACTERS": 500,
-    "MOST_BYTES": 16_000,
+    "MAX_CHARACTERS": 500,
+    "MAX_BYTES": 16_000,
     "CONCURRENT": 1,
     "WAITING": 1,
 }
@@ -45,7 +45,7 @@ def page():
 # The fixture `address` lowers the limits for all later tests.
 def test_limits_are_the_documented_ones(page):
     """The limits equal the documented limits, and the page is not shared."""
-    assert (page.MOST_CHARACTERS, page.MOST_BYTES) == (20_000, 250_000)
+    assert (page.MAX_CHARACTERS, page.MAX_BYTES) == (20_000, 250_000)
     assert (page.CONCURRENT, page.WAITING) == (2, 16)
     launched = page.serve(
         mock.Mock(launch=lambda **settings: settings), "here", 8001
@@ -73,7 +73,7 @@ def test_a_request_may_have_the_largest_size(page, more):
     async def send(message):
         sent.append(message)
 
-    size = str(page.MOST_BYTES + more).encode()
+    size = str(page.MAX_BYTES + more).encode()
     scope = {"type": "http", "headers": [(b"content-length", size)]}
     asyncio.run(page.Guard(app)(scope, None, send))
     start, body = sent
