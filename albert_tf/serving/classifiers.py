@@ -97,7 +97,7 @@ def choice_signature(encoder: Encoder, compute, task: Task) -> Signature:
         with tf.control_dependencies([check]):
             request = [tf.identity(values) for values in request]
         inputs = choice_rows(encoder, task, *request)
-        outputs = encoder.run(compute, inputs, one_each=False)
+        outputs = encoder.run(compute, inputs, one_row_per_text=False)
         return likeliest(outputs, request[-1])
 
     return Signature([*encoder.strings("context", "question"), spec], call)

@@ -132,7 +132,7 @@ class Entities:
     def __call__(self, text: tf.Tensor) -> Tensors:
         """Return the outputs that `signature` lists."""
         inputs, words = self._rows(text)
-        outputs = self.encoder.run(self.compute, inputs, one_each=False)
+        outputs = self.encoder.run(self.compute, inputs, one_row_per_text=False)
         return self._decode(outputs["logits"], words)
 
     def _rows(self, text: tf.Tensor) -> tuple[Tensors, Words]:

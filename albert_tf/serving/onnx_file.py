@@ -95,7 +95,7 @@ def make_positions_optional(graph) -> None:
         graph.initializer.append(first)
 
 
-def graph_of(server: ServedModel) -> tuple[Callable, list[tf.TensorSpec]]:
+def make_graph(server: ServedModel) -> tuple[Callable, list[tf.TensorSpec]]:
     """Return the function to convert, and the specs of its inputs.
 
     The function calls `ServedModel.numbers`; its inputs and outputs have the
@@ -128,7 +128,7 @@ def convert(server: ServedModel, config) -> bytes:
     import tf2onnx.convert
     from tf2onnx import optimizer
 
-    graph, specs = graph_of(server)
+    graph, specs = make_graph(server)
     with mock.patch.dict(optimizer._optimizers):
         # This optimizer confuses reshapes to [B, T, H] and to [B * T, H].
         del optimizer._optimizers["reshape_optimizer"]

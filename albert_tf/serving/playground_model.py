@@ -26,14 +26,14 @@ MAX_ATTENTION_TOKENS = 48  # the largest number that fits the page
 Row = dict[str, np.ndarray]
 
 
-def text_of(value: bytes) -> str:
+def decode_text(value: bytes) -> str:
     """Decode bytes from a model."""
     return value.decode("utf-8", "replace")
 
 
 def label_probabilities(labels, probabilities) -> dict[str, float]:
     """Return {label: probability} for labels and their probabilities."""
-    names = map(text_of, labels)
+    names = map(decode_text, labels)
     return dict(zip(names, map(float, probabilities), strict=True))
 
 
@@ -58,7 +58,7 @@ def fill_mask(row: Row, text: str) -> dict:
         for piece, probability in zip(
             row["pieces"][i], row["probabilities"][i], strict=True
         ):
-            word = text_of(piece)
+            word = decode_text(piece)
             word = word.replace("\u2581", " ").strip() or word
             # Two pieces can look alike: one begins a word, the other continues
             # a word.
@@ -107,7 +107,7 @@ def answer(row: Row, question: str, context: str) -> tuple[dict, dict]:
     probability.
     """
     answers = label_probabilities(row["answers"], row["probabilities"])
-    if text_of(row["answer"]):
+    if decode_text(row["answer"]):
         span = (row["starts"][0], row["ends"][0], "answer")
     else:
         span = None
@@ -137,7 +137,7 @@ def entities(row: Row, text: str) -> dict:
         count = int(row["word_count"])
         words = "word_starts", "word_ends", "tags"
         spans = zip(*(row[name] for name in words), strict=True)
-    named = [(start, end, text_of(name)) for start, end, name in spans]
+    named = [(start, end, decode_text(name)) for start, end, name in spans]
     return marked(text, [span for span in named[:count] if span[2] != OUTSIDE])
 
 
@@ -161,7 +161,9 @@ def attention(row: Row, *values) -> list[tuple[str, float]]:
     require(1 <= piece <= count, f"The text has {count} pieces.", piece=piece)
     heads = row["attention"][layer - 1][:, piece - 1, :count]  # [A, T]
     weights = heads[head - 1] if head else heads.mean(0)
-    words = [text_of(x).replace("\u2581", " ") for x in row["pieces"][:count]]
+    words = [
+        decode_text(x).replace("\u2581", " ") for x in row["pieces"][:count]
+    ]
     strongest = float(weights.max())
     return [
         (word, float(weight) / strongest)

@@ -76,7 +76,7 @@ class Answers:
     def __call__(self, question: tf.Tensor, context: tf.Tensor) -> Tensors:
         """Return the outputs that `signature` lists."""
         inputs, request = self._rows(question, context)
-        outputs = self.encoder.run(self.compute, inputs, one_each=False)
+        outputs = self.encoder.run(self.compute, inputs, one_row_per_text=False)
         width = tf.shape(inputs["input_ids"])[1]
         spans = self._candidates(request, width, outputs)
         best = self._best(request, *spans)

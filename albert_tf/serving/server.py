@@ -36,7 +36,7 @@ from albert_tf.text.tokenizers import tokenizer_in
 from albert_tf.training import checkpoints
 
 
-def of_fixed_size(spec: tf.TensorSpec, values: tf.Tensor) -> tf.Tensor:
+def ensure_fixed_size(spec: tf.TensorSpec, values: tf.Tensor) -> tf.Tensor:
     """Check that an input of a request has the fixed dimensions of its spec.
 
     TensorFlow itself does not check signatures, and operations on other shapes
@@ -87,7 +87,7 @@ class ServedModel:
             specs = self.signatures[name].inputs
 
             def serve(*request):
-                return self.call(name, *map(of_fixed_size, specs, request))
+                return self.call(name, *map(ensure_fixed_size, specs, request))
 
             return graph_function(serve, specs).get_concrete_function()
 
@@ -95,7 +95,7 @@ class ServedModel:
         return {"serving_default": functions[self.default], **functions}
 
 
-def of_examples(
+def example_signature(
     encoder: Encoder, signature: Signature, optional: Sequence[str] = ()
 ) -> Signature:
     """Return a signature that accepts serialized `tf.train.Example`s [B].
@@ -184,7 +184,7 @@ def basic_signatures(
         "tokenize_pair": encoder.text_pair(None, ids_and_pieces),
         "embed": encoder.text(*embedded),
         "attention": encoder.text_pair(*attended),
-        "tf_example": of_examples(encoder, examples, ["text_pair"]),
+        "tf_example": example_signature(encoder, examples, ["text_pair"]),
     }
 
 
@@ -348,7 +348,7 @@ def task_server(encoder: Encoder, model, task: Task) -> ServedModel:
         )
         make = MAKERS.get(default, text_signature)
         signature = signatures[default] = make(encoder, outputs, task)
-        signatures["tf_example"] = of_examples(encoder, signature)
+        signatures["tf_example"] = example_signature(encoder, signature)
     return ServedModel(
         encoder,
         checkpoints.named_variables(model),
@@ -363,7 +363,7 @@ def task_server(encoder: Encoder, model, task: Task) -> ServedModel:
 # Loading.
 
 
-def encoder_of(
+def make_encoder(
     albert: AlbertModel,
     model_dir: str,
     serving: ServingConfig,
@@ -407,7 +407,7 @@ def load_pretrained(
     config = AlbertConfig.from_model_dir(model_dir)
     model = AlbertForPretraining(config, dtype=policy)
     default_length = config.max_position_embeddings
-    encoder = encoder_of(model.albert, model_dir, serving, default_length)
+    encoder = make_encoder(model.albert, model_dir, serving, default_length)
     weights = pretrained_weights(model, model_dir)
     return pretrained_server(encoder, model, weights)
 
@@ -426,7 +426,7 @@ def load_finetuned(
     task = served_task(model_dir, serving)
     model = task.build_model(config, policy)
     default_length = task.config.max_seq_length
-    encoder = encoder_of(model.albert, model_dir, serving, default_length)
+    encoder = make_encoder(model.albert, model_dir, serving, default_length)
     checkpoints.restore_weights(model, model_dir)
     return task_server(encoder, model, task)
 

@@ -336,15 +336,15 @@ class Encoder:
         probs = self.albert(**inputs, return_all=True)["attention_probs"]
         return {"attention": tf.cast(tf.stack(probs, axis=1), tf.float32)}
 
-    def ids(self, one_each: bool = True) -> list[tf.TensorSpec]:
+    def ids(self, one_row_per_text: bool = True) -> list[tf.TensorSpec]:
         """Return the input specs of a function that accepts ids.
 
         Args:
-          one_each: see `run`.
+          one_row_per_text: see `run`.
         """
         config = self.config
         length = config.max_seq_length if config.fixed_length else None
-        shape = [config.batch_size if one_each else None, length]
+        shape = [config.batch_size if one_row_per_text else None, length]
         return [tf.TensorSpec(shape, tf.int32, name) for name in INPUTS]
 
     def strings(self, *names: str) -> list[tf.TensorSpec]:
@@ -352,15 +352,18 @@ class Encoder:
         shape = [self.config.batch_size]
         return [tf.TensorSpec(shape, tf.string, name) for name in names]
 
-    def run(self, compute, inputs: Tensors, one_each: bool = True) -> Tensors:
+    def run(
+        self, compute, inputs: Tensors, one_row_per_text: bool = True
+    ) -> Tensors:
         """Return the outputs of a `graph_function` for rows.
 
         Args:
           compute: the function.
           inputs: the model's inputs [R, T], and additional inputs [R, ...].
-          one_each: whether there is one row for each element of the batch.
+          one_row_per_text: whether there is one row for each element of the
+            batch.
         """
-        specs = self.ids(one_each)
+        specs = self.ids(one_row_per_text)
         for name in inputs.keys() - set(INPUTS):
             shape = [specs[0].shape[0], None]
             specs.append(tf.TensorSpec(shape, inputs[name].dtype, name))
