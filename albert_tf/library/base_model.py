@@ -72,9 +72,9 @@ def restore(
     """
     values = model.named_weights().items()
     variables = {n: v for n, v in values if n.startswith(only)}
-    wanted = {name: v.shape.as_list() for name, v in variables.items()}
-    tensors = source.tensors.where(lambda name: name in wanted)
-    differences = checkpoints.explain_differences(wanted, tensors.shapes)
+    shapes = {name: v.shape.as_list() for name, v in variables.items()}
+    tensors = source.tensors.where(lambda name: name in shapes)
+    differences = checkpoints.explain_differences(shapes, tensors.shapes)
     rule = "The weights must fit the model."
     require(not differences, f"{rule} Received: {source.path} {differences}")
     for name, variable in variables.items():
@@ -94,7 +94,7 @@ def with_added_pieces(model: Source, pieces: Sequence[str]) -> Source:
     require(old, rule, path=model.path)
     new = with_pieces(old, pieces)
     rows = max(model.config.vocab_size, new.vocab_size)
-    of_pieces = [ids.tolist() for ids in old.encode_batch(pieces)]
+    piece_ids = [ids.tolist() for ids in old.encode_batch(pieces)]
 
     def shape(name: str, size: Sequence[int]) -> Sequence[int]:
         return type(size)([rows, *size[1:]]) if name in OF_PIECES else size
@@ -103,11 +103,11 @@ def with_added_pieces(model: Source, pieces: Sequence[str]) -> Source:
         array = model.tensors.read(name)
         if name not in OF_PIECES:
             return array
-        means = [array[ids or slice(None)].mean(axis=0) for ids in of_pieces]
-        grown = np.zeros([rows, *array.shape[1:]], array.dtype)
-        grown[: len(array)] = array
-        grown[old.vocab_size : new.vocab_size] = np.array(means)
-        return grown
+        means = [array[ids or slice(None)].mean(axis=0) for ids in piece_ids]
+        extended = np.zeros([rows, *array.shape[1:]], array.dtype)
+        extended[: len(array)] = array
+        extended[old.vocab_size : new.vocab_size] = np.array(means)
+        return extended
 
     shapes = {n: shape(n, size) for n, size in model.tensors.shapes.items()}
     return dataclasses.replace(
@@ -119,13 +119,13 @@ def with_added_pieces(model: Source, pieces: Sequence[str]) -> Source:
 
 
 def open_model(
-    path: str, how: Reading, added_pieces: Sequence[str] | None
+    path: str, reading: Reading, added_pieces: Sequence[str] | None
 ) -> Source:
     """Open a model folder, or a checkpoint by its prefix.
 
     Args:
       path: the folder or prefix.
-      how: options for reading the files.
+      reading: options for reading the files.
       added_pieces: texts that become pieces of the vocabulary.
 
     Raises:
@@ -139,7 +139,7 @@ def open_model(
         f"unpacked release or a Hugging Face folder.{unsupported_hint(path)}",
         path=path,
     )
-    source = open_source(path, how)
+    source = open_source(path, reading)
     if source.tokenizer:
         source.config.check_pieces(source.tokenizer.vocab_size, path)
     for warning in source.warnings:
@@ -191,15 +191,15 @@ class ForeignName:
     Access raises an `AttributeError` that suggests this package's name.
     """
 
-    def __init__(self, name: str):
-        self.here = name
+    def __init__(self, replacement: str):
+        self.replacement = replacement
 
     def __set_name__(self, owner: type, name: str):
         self.name = name
 
     def __get__(self, model: Any, owner: type):
         raise AttributeError(
-            f"`{owner.__name__}` has no `{self.name}`; use `{self.here}`"
+            f"`{owner.__name__}` has no `{self.name}`; use `{self.replacement}`"
         )
 
 
@@ -211,8 +211,8 @@ def has_text(x: Any) -> bool:
         return any(map(has_text, x.values()))
     if isinstance(x, list | tuple) and len(x):
         return has_text(x[0])
-    kind = getattr(getattr(x, "dtype", ""), "name", "")
-    return isinstance(x, str) or kind == "object" or "str" in kind
+    dtype = getattr(getattr(x, "dtype", ""), "name", "")
+    return isinstance(x, str) or dtype == "object" or "str" in dtype
 
 
 def of_ids(name: str) -> Callable:
@@ -292,8 +292,8 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
     def from_config(cls, config: dict) -> "ModelWithTokenizer":
         """Create a model with new weights from the result of `get_config`."""
         # In files of earlier versions, the tokenizer is an asset.
-        absent = {"learns": (), "changes": {}, "tokenizer": None}
-        config = absent | {"symbols": None} | config
+        defaults = {"learns": (), "changes": {}, "tokenizer": None}
+        config = defaults | {"symbols": None} | config
         symbols = config.pop("symbols")
         learns, changes = config.pop("learns"), config.pop("changes")
         config["config"] = AlbertConfig(**config["config"])

@@ -43,8 +43,8 @@ def layer_changes(model: keras.Model) -> dict[str, dict[str, Any]]:
             require(mode in QUANTIZED, rule, mode=mode)
             change["quantize"] = mode
         if getattr(layer, "lora_enabled", False):
-            how = {"rank": layer.lora_rank, "lora_alpha": layer.lora_alpha}
-            change["lora"] = how
+            lora = {"rank": layer.lora_rank, "lora_alpha": layer.lora_alpha}
+            change["lora"] = lora
         if change:
             changes[str(number)] = change
     return changes

@@ -211,8 +211,8 @@ def embed_texts(c: EmbedConfig) -> tuple[int, int]:
     model.build()
     checkpoints.restore_weights(model, c.model_dir, only=("albert/",))
     step = make_step(model, c.pooling, layer)
-    own_width = layer == 0 and config.embedding_norm == "embedding"
-    width = config.embedding_size if own_width else config.hidden_size
+    has_own_width = layer == 0 and config.embedding_norm == "embedding"
+    width = config.embedding_size if has_own_width else config.hidden_size
     progress = Progress(count, unit="text")
     with array_file(c.output_file, (count, width)) as write:
         for chunk in chunks(c, tokenizer, texts()):

@@ -58,16 +58,16 @@ def of_generator(generate: Callable[[], Iterator], signature: Any):
     Here, the function lives only as long as the data set, because the function
     may refer to a model and the model's data.
     """
-    alive = weakref.ref(generate)
+    reference = weakref.ref(generate)
     dataset = tf.data.Dataset.from_generator(
-        lambda: alive()(), output_signature=signature
+        lambda: reference()(), output_signature=signature
     )
     dataset.generate = generate
     return dataset
 
 
 def without_repeats(
-    order: Sequence[int], apart: Sequence[Sequence[str]], size: int
+    order: Sequence[int], texts: Sequence[Sequence[str]], size: int
 ) -> Iterator[list[int]]:
     """Yield batches of example numbers; no text repeats within a batch.
 
@@ -76,7 +76,7 @@ def without_repeats(
 
     Args:
       order: the numbers of all examples.
-      apart: the texts of each example.
+      texts: the texts of each example.
       size: the size of a full batch.
     """
     waiting = collections.deque(order)
@@ -86,16 +86,16 @@ def without_repeats(
         later: list[int] = []
         while waiting and len(batch) < size and len(later) < LOOK_AHEAD * size:
             number = waiting.popleft()
-            if seen.isdisjoint(apart[number]):
+            if seen.isdisjoint(texts[number]):
                 batch.append(number)
-                seen.update(apart[number])
+                seen.update(texts[number])
             else:
                 later.append(number)
         waiting.extendleft(reversed(later))
         yield batch
 
 
-def shuffled_apart(apart: Sequence[Sequence[str]], size: int):
+def shuffled_apart(texts: Sequence[Sequence[str]], size: int):
     """Return a data set of batches from `without_repeats`, in random order.
 
     Each pass has a new order, which depends on NumPy's global seed.
@@ -103,18 +103,18 @@ def shuffled_apart(apart: Sequence[Sequence[str]], size: int):
     Raises:
       InputError: if the examples are pairs, and no batch has two of them.
     """
-    batches = without_repeats(range(len(apart)), apart, size)
+    batches = without_repeats(range(len(texts)), texts, size)
     require(
-        len(apart[0]) != 2 or any(len(batch) > 1 for batch in batches),
+        len(texts[0]) != 2 or any(len(batch) > 1 for batch in batches),
         "A batch must have at least 2 pairs without a common text, because the "
         "other pairs of a batch serve as negatives.",
         batch_size=size,
-        pairs=len(apart),
+        pairs=len(texts),
     )
 
     def generate() -> Iterator[np.ndarray]:
-        order = np.random.permutation(len(apart)).tolist()
-        for batch in without_repeats(order, apart, size):
+        order = np.random.permutation(len(texts)).tolist()
+        for batch in without_repeats(order, texts, size):
             yield np.array(batch, np.int64)
 
     return of_generator(generate, tf.TensorSpec([None], tf.int64))
@@ -127,7 +127,7 @@ def batches_in_memory(
     weights: np.ndarray | None = None,
     shuffle: bool = False,
     keep: tuple = (),
-    apart: Sequence[Sequence[str]] | None = None,
+    distinct_texts: Sequence[Sequence[str]] | None = None,
 ) -> tf.data.Dataset:
     """Return a data set for one pass over features, shuffled if requested.
 
@@ -137,22 +137,22 @@ def batches_in_memory(
       bucketed: whether T is the length of the batch's longest row.
       weights: weights of the rows, or None.
       shuffle: whether to shuffle, with the global seed of TensorFlow or, if
-        `apart` is given, of NumPy.
+        `distinct_texts` is given, of NumPy.
       keep: see `for_keras`.
-      apart: the texts of each example, which must not repeat in a shuffled
-        batch; None allows repeats.
+      distinct_texts: the texts of each example, which must not repeat in a
+        shuffled batch; None allows repeats.
     """
     make, number = batcher(features, int(bucketed)), len(features)
     weighted = None if weights is None else tf.constant(weights)
 
     @tf.autograph.experimental.do_not_convert
     def batch(indices):
-        chosen = None if weighted is None else tf.gather(weighted, indices)
-        return for_keras(make(indices), chosen, keep)
+        selected = None if weighted is None else tf.gather(weighted, indices)
+        return for_keras(make(indices), selected, keep)
 
     indices = tf.data.Dataset.range(number)
-    if shuffle and apart is not None:
-        indices = shuffled_apart(apart, batch_size)
+    if shuffle and distinct_texts is not None:
+        indices = shuffled_apart(distinct_texts, batch_size)
     else:
         if shuffle:
             indices = indices.shuffle(number, reshuffle_each_iteration=True)
@@ -207,6 +207,6 @@ def batches_of_text(
     batches = of_generator(generate, signature)
     number = dataset.cardinality()
     if number != tf.data.UNKNOWN_CARDINALITY:
-        known = tf.data.experimental.assert_cardinality(number)
-        batches = batches.apply(known)
+        with_cardinality = tf.data.experimental.assert_cardinality(number)
+        batches = batches.apply(with_cardinality)
     return batches.prefetch(tf.data.AUTOTUNE)

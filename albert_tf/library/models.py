@@ -21,9 +21,9 @@ class ClassModel(TaskModel):
     def values_of_outputs(self, outputs):
         return self.task.probabilities(outputs)
 
-    def predict_proba(self, x=(), *more, **kwargs) -> np.ndarray:
+    def predict_proba(self, x=(), *extra_columns, **kwargs) -> np.ndarray:
         """Return probabilities, as `predict` does."""
-        return self.predict(x, *more, **kwargs)
+        return self.predict(x, *extra_columns, **kwargs)
 
 
 @registered
@@ -45,8 +45,8 @@ class Classifier(ClassModel):
 
     def classify(self, *x, **kwargs) -> list:
         """Return each example's label, or a tuple of its labels."""
-        return self._answered(
-            lambda found: [p.label for p in found], *x, **kwargs
+        return self._answers(
+            lambda predictions: [p.label for p in predictions], *x, **kwargs
         )
 
 
@@ -112,8 +112,8 @@ class MultipleChoice(ClassModel):
     kinds = ("multiple_choice",)
 
     def with_task_inputs(self, batch):
-        every = tf.ones(tf.shape(batch["input_ids"])[:2])
-        return {"choice_mask": every} | batch
+        mask = tf.ones(tf.shape(batch["input_ids"])[:2])
+        return {"choice_mask": mask} | batch
 
 
 @registered
@@ -149,5 +149,5 @@ class Tagger(TaskModel):
             return self.words_and_tags([texts], **kwargs)[0]
         words = [divided(text) for text in checked_texts(texts, "x")]
         tags = self.values(self.predictions(words, **kwargs))
-        both = zip(words, tags, strict=True)
-        return [list(zip(w, t, strict=True)) for w, t in both]
+        pairs = zip(words, tags, strict=True)
+        return [list(zip(w, t, strict=True)) for w, t in pairs]

@@ -20,11 +20,11 @@ from albert_tf.library.base_model import ModelWithTokenizer
 from albert_tf.library.training_metrics import (
     OfficialMetric,
     check_loss,
-    chosen,
-    formed,
     is_of_keras,
+    keras_metrics,
+    loss_inputs,
     mean_of_words,
-    measured,
+    with_label_form,
     words_only,
 )
 from albert_tf.model.config import AlbertConfig
@@ -60,21 +60,21 @@ def checked_smoothing(value: Any, head: Head, loss: Any) -> float:
     return smoothing
 
 
-def check_keywords(given: dict, legal: Callable | Sequence[str]) -> None:
+def check_keywords(keywords: dict, legal: Callable | Sequence[str]) -> None:
     """Raise `InputError` for unknown keywords.
 
     Keywords that begin with _ are accepted, because Keras passes them itself.
 
     Args:
-      given: {keyword: value}.
+      keywords: {keyword: value}.
       legal: the legal keywords, or a method that accepts them.
     """
     if callable(legal):
         parameters = list(inspect.signature(legal).parameters.values())[1:]
         legal = [x.name for x in parameters if x.kind != x.VAR_KEYWORD]
-    for name in given.keys() - {*legal}:
+    for name in keywords.keys() - {*legal}:
         rule = f"Keyword arguments must be among {', '.join(legal)}"
-        rule += f"{near(name, legal)} Received: {name}={given[name]!r:.60}"
+        rule += f"{near(name, legal)} Received: {name}={keywords[name]!r:.60}"
         if not name.startswith("_"):
             raise InputError(rule)
 
@@ -222,9 +222,11 @@ class NetworkModel(ModelWithTokenizer):
         self.own_loss, head = loss is None, self.task.head
         check_loss(loss)
         self.label_smoothing = checked_smoothing(label_smoothing, head, loss)
-        asked = {"metrics": metrics, "weighted_metrics": weighted_metrics}
-        self._asked = SimpleNamespace(**asked)
-        plain, weighted = (chosen(x, self.task, head) for x in asked.values())
+        requested = {"metrics": metrics, "weighted_metrics": weighted_metrics}
+        self._requested = SimpleNamespace(**requested)
+        plain, weighted = (
+            keras_metrics(x, self.task, head) for x in requested.values()
+        )
         self._official.metrics = [
             m for m in (*plain, *weighted) if isinstance(m, OfficialMetric)
         ]
@@ -240,9 +242,9 @@ class NetworkModel(ModelWithTokenizer):
     def get_compile_config(self):
         config = super().get_compile_config()
         if config:
-            asked = {"label_smoothing": self.label_smoothing}
-            asked |= vars(self._asked)
-            config |= keras.saving.serialize_keras_object(asked)
+            arguments = {"label_smoothing": self.label_smoothing}
+            arguments |= vars(self._requested)
+            config |= keras.saving.serialize_keras_object(arguments)
         return config
 
     def compile_from_config(self, config):
@@ -291,13 +293,13 @@ class NetworkModel(ModelWithTokenizer):
         if not self.own_loss:
             return super().test_step(data)
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        how = x, y, self(x, training=False), sample_weight
-        loss = self.compute_loss(*how, training=False)
+        args = x, y, self(x, training=False), sample_weight
+        loss = self.compute_loss(*args, training=False)
         loss *= tf.distribute.get_strategy().num_replicas_in_sync
-        batch = measured(self.task.head, *how[:3])[1]
+        batch = loss_inputs(self.task.head, *args[:3])[1]
         weight = tf.reduce_sum(self._loss_weights(batch, sample_weight))
         self._loss_tracker.update_state(loss, sample_weight=weight)
-        return self.compute_metrics(*how)
+        return self.compute_metrics(*args)
 
     def _loss_weights(self, batch: dict, sample_weight: Any) -> tf.Tensor:
         """Return the weight of each row's loss, [B]."""
@@ -312,19 +314,19 @@ class NetworkModel(ModelWithTokenizer):
         """Return the mean of the task's loss, or of the compiled loss."""
         head = self.task.head
         if not self.own_loss:
-            how = y, y_pred, sample_weight
+            args = y, y_pred, sample_weight
             loss = keras.losses.get(*keras.tree.flatten(self.loss)[:1])
             if isinstance(head, ClassHead) and is_of_keras(loss):
-                how = formed(loss, *words_only(head, *how))
+                args = with_label_form(loss, *words_only(head, *args))
                 if getattr(loss, "reduction", MEAN) == MEAN:
-                    how = *how[:2], mean_of_words(head, y, how[2])
-            return super().compute_loss(x, *how, training)
-        outputs, batch = measured(head, x, y, y_pred)
+                    args = *args[:2], mean_of_words(head, y, args[2])
+            return super().compute_loss(x, *args, training)
+        outputs, batch = loss_inputs(head, x, y, y_pred)
         weights = self._loss_weights(batch, sample_weight)
         losses = head.example_losses(outputs, batch)
         if training and self.label_smoothing:
-            alike = {name: tf.zeros_like(x) for name, x in outputs.items()}
-            soft = head.soft_losses(outputs, alike, 1.0, batch)
+            uniform = {name: tf.zeros_like(x) for name, x in outputs.items()}
+            soft = head.soft_losses(outputs, uniform, 1.0, batch)
             losses += self.label_smoothing * (soft - losses)
         total = tf.reduce_sum(losses * weights)
         loss = tf.math.divide_no_nan(total, tf.reduce_sum(weights))

@@ -121,24 +121,25 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
         # A graph has its own lookup tables, which survive a reset of
         # TensorFlow's eager state.
         graph = TextGraph(self.need_tokenizer())
-        one = texts.shape.rank == 0
+        is_single = texts.shape.rank == 0
         pieces = [
             graph(tf.reshape(x, [-1]))
             for x in (texts, text_pairs)
             if x is not None
         ]
         rows = graph.pack(*(*pieces, None)[:2], self.max_length)
-        return {k: x[0] if one else x for k, x in rows.items()}
+        return {k: x[0] if is_single else x for k, x in rows.items()}
 
     def _of_values(self, texts, text_pairs):
         """Return the model's inputs for strings, lists and eager tensors."""
-        one = isinstance(texts, str) or getattr(texts, "ndim", 1) == 0
+        is_single = isinstance(texts, str) or getattr(texts, "ndim", 1) == 0
         texts = column(texts)
         text_pairs = None if text_pairs is None else column(text_pairs)
         tokenizer = self.need_tokenizer()
         rows = tokenizer(texts, text_pairs, self.max_length, masks=False)
         return {
-            k: tf.convert_to_tensor(x[0] if one else x) for k, x in rows.items()
+            k: tf.convert_to_tensor(x[0] if is_single else x)
+            for k, x in rows.items()
         }
 
     def compute_output_spec(self, texts, text_pairs=None):

@@ -127,18 +127,18 @@ class Albert(ModelWithTokenizer):
         for name in kwargs.keys() - set(SETTINGS):
             rule = f"`load` accepts {', '.join(SETTINGS)}{near(name, SETTINGS)}"
             raise InputError(f"{rule} Received: {name}={kwargs[name]}")
-        how = Reading(encoder_only=encoder_only)
-        opened = open_model(path, how, added_pieces)
-        there = {name.partition("/")[0] for name in opened.tensors.shapes}
-        heads = [name for name in HEADS if name in there]
-        task = opened.task
+        reading = Reading(encoder_only=encoder_only)
+        source = open_model(path, reading, added_pieces)
+        parts = {name.partition("/")[0] for name in source.tensors.shapes}
+        heads = [name for name in HEADS if name in parts]
+        task = source.task
         if task and task.kind == Embedding.kind:
-            task = task.within(opened.config.max_position_embeddings)
+            task = task.within(source.config.max_position_embeddings)
             kwargs["task"] = task
             if kwargs.get("max_length") is None:
                 kwargs["max_length"] = task.config.max_seq_length
-        model = cls(opened.config, opened.tokenizer, heads, **kwargs)
-        restore(model, opened)
+        model = cls(source.config, source.tokenizer, heads, **kwargs)
+        restore(model, source)
         if lora_rank is not None:
             add_low_rank(model.albert, lora_rank)
         return model
@@ -186,9 +186,9 @@ class Albert(ModelWithTokenizer):
 
     def masked_lm_logits(self, inputs: dict, positions) -> tf.Tensor:
         """Return the float32 logits [B, P, V] of `positions` [B, P]."""
-        shown = ", ".join(self.heads) or "none"
+        names = ", ".join(self.heads) or "none"
         rule = "The model must have the head `mlm`."
-        require("mlm" in self.heads, rule, heads=shown)
+        require("mlm" in self.heads, rule, heads=names)
         states = self.albert(inputs, positions=positions)["sequence_output"]
         return self.mlm(states, embeddings=self.albert.embeddings)
 
@@ -216,12 +216,14 @@ class Albert(ModelWithTokenizer):
         return filled if several else filled[0]
 
     def _filled(self, text: str, top_k: int) -> list[list[Filling]]:
-        tokenizer, nothing = self.need_tokenizer(), np.zeros(0, np.int32)
+        tokenizer, empty = self.need_tokenizer(), np.zeros(0, np.int32)
         ids = tokenizer.encode_masked(text)
-        row, _ = packed_row(tokenizer, ids, nothing, self.max_length)
-        places = np.flatnonzero(row == tokenizer.mask_id)
-        check_masks(text, len(places))
-        logits = self.masked_lm_logits({"input_ids": row[None]}, places[None])
+        row, _ = packed_row(tokenizer, ids, empty, self.max_length)
+        positions = np.flatnonzero(row == tokenizer.mask_id)
+        check_masks(text, len(positions))
+        logits = self.masked_lm_logits(
+            {"input_ids": row[None]}, positions[None]
+        )
         return [
             [Filling(*pair) for pair in likeliest(tokenizer, x, top_k)]
             for x in logits[0].numpy()
@@ -249,18 +251,18 @@ class Albert(ModelWithTokenizer):
             value.
           batch_size: number of texts per batch.
         """
-        lone = isinstance(texts, str)
-        texts = checked_texts([texts] if lone else texts, "texts")
+        is_single = isinstance(texts, str)
+        texts = checked_texts([texts] if is_single else texts, "texts")
         require(texts, "`texts` must not be empty.", texts=texts)
         length = check_length(max_length, self.config) or self.max_length
         pooling = pooling_of(self.task) if pooling is None else pooling
-        how = {"pooling": pooling, "layer": layer, "batch_size": batch_size}
-        settings = EmbedConfig(output_file=".npy", **how)
+        options = {"pooling": pooling, "layer": layer, "batch_size": batch_size}
+        settings = EmbedConfig(output_file=".npy", **options)
         layer = check_layer(settings, self.config)
         features = Features.of_texts(self.need_tokenizer(), texts, length)
         step = self._steps(pooling, layer)
         vectors = vectors_of(features, settings.batch_size, step)
-        return vectors[0] if lone else vectors
+        return vectors[0] if is_single else vectors
 
 
 load = Albert.load

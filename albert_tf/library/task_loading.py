@@ -35,57 +35,57 @@ def label_names(labels: Sequence) -> tuple[str, ...]:
     rule = "`labels` must be a list of the classes, in order."
     require(is_column(labels), rule, labels=labels)
     texts = [label_text(x, "`labels`") for x in listed(labels, "labels")]
-    different = None not in texts and len(set(texts)) == len(texts) > 1
+    distinct = None not in texts and len(set(texts)) == len(texts) > 1
     rule = "`labels` must contain two or more different labels."
-    require(different, rule, labels=", ".join(map(str, texts)))
+    require(distinct, rule, labels=", ".join(map(str, texts)))
     return tuple(texts)
 
 
-def counted(
+def resolved_labels(
     labels: Sequence | None,
     number: int | None,
-    known: Sequence[str],
-    fewest: int,
+    stored_labels: Sequence[str],
+    minimum: int,
 ) -> Sequence | None:
     """Return the labels of a model to load, or None for the task's labels.
 
     Args:
       labels: the classes, or None.
       number: the argument `num_labels` of `load`, or None.
-      known: the labels of a fine-tuned model; () for a new head.
-      fewest: the smallest valid `number`; a single label needs no name.
+      stored_labels: the labels of a fine-tuned model; () for a new head.
+      minimum: the smallest valid `number`; a single label needs no name.
     """
     if number is None:
         return labels
     number = as_type("num_labels", number, int)
-    named = known if labels is None else label_names(labels)
+    names = stored_labels if labels is None else label_names(labels)
     rule = "`num_labels` must be the number of labels and at least "
-    rule += f"{fewest}."
-    legal = number >= fewest and (not named or len(named) == number)
-    got = {"labels": ", ".join(named)} if named else {}
-    require(legal, rule, num_labels=number, **got)
+    rule += f"{minimum}."
+    legal = number >= minimum and (not names or len(names) == number)
+    received = {"labels": ", ".join(names)} if names else {}
+    require(legal, rule, num_labels=number, **received)
     if number == 1:
         return None
-    return named or [str(i) for i in range(number)]
+    return names or [str(i) for i in range(number)]
 
 
-def finetuned_task(cls: type, opened: Source, labels, **options) -> Task:
+def finetuned_task(cls: type, source: Source, labels, **options) -> Task:
     """Return a fine-tuned model's task, with which all arguments must agree."""
-    task, again = opened.task, "`new_head=True` loads only the encoder."
+    task, hint = source.task, "`new_head=True` loads only the encoder."
     require(
         task.kind in cls.kinds,
         f"A {cls.__name__} must be fine-tuned for {' or '.join(cls.kinds)}; "
-        f"{again}",
-        path=f"{opened.path}, fine-tuned for {task.kind}",
+        f"{hint}",
+        path=f"{source.path}, fine-tuned for {task.kind}",
     )
-    known = getattr(task, "labels", ())
-    names = known if labels is None else label_names(labels)
-    rule = f"`labels` must be the model's labels, {', '.join(known)}; {again}"
-    require(names == known, rule, labels=", ".join(names))
-    learned = {"pairs": task.is_pair, "multilabel": task.kind == "multilabel"}
+    stored = getattr(task, "labels", ())
+    names = stored if labels is None else label_names(labels)
+    rule = f"`labels` must be the model's labels, {', '.join(stored)}; {hint}"
+    require(names == stored, rule, labels=", ".join(names))
+    finetuned = {"pairs": task.is_pair, "multilabel": task.kind == "multilabel"}
     for name, value in options.items():
         rule = f"`{name}` must have the value used in fine-tuning."
-        require(value == learned[name], rule, **{name: value})
+        require(value == finetuned[name], rule, **{name: value})
     return task
 
 
@@ -114,21 +114,21 @@ def new_task(
 
 def task_of_class(
     cls: type,
-    opened: Source,
+    source: Source,
     labels: Sequence | None,
     max_length: int | None,
-    learned: bool,
+    load_head: bool,
     settings: dict[str, Any],
 ) -> Task:
     """Return the task of a loaded `TaskModel`.
 
     Args:
       cls: the model's class.
-      opened: the model on disk.
+      source: the model on disk.
       labels: the classes, or None for the fine-tuned model's classes.
       max_length: maximum number of tokens in an input, or None for the task's
         value.
-      learned: whether to load the head too.
+      load_head: whether to load the head too.
       settings: options of the class, fields of `TaskConfig`, names of columns
         and dropout rates.
     """
@@ -138,16 +138,16 @@ def task_of_class(
     rule = f"A setting must be one of {', '.join(sorted(legal))}{hint}"
     require(not unknown, rule, setting=", ".join(unknown))
     options = {k: settings[k] for k in cls.options if k in settings}
-    if learned:
-        task = finetuned_task(cls, opened, labels, **options)
+    if load_head:
+        task = finetuned_task(cls, source, labels, **options)
     else:
         task = new_task(cls, labels, **options)
-    max_length = check_length(max_length, opened.config)
-    task = task.within(opened.config.max_position_embeddings)
-    others = {*cls.options, *DROPOUTS}
-    given = {k: x for k, x in settings.items() if k not in others}
-    task = task.updated(**{"max_seq_length": max_length} | given)
-    opened.config.check_length("max_seq_length", task.config.max_seq_length)
+    max_length = check_length(max_length, source.config)
+    task = task.within(source.config.max_position_embeddings)
+    excluded = {*cls.options, *DROPOUTS}
+    changes = {k: x for k, x in settings.items() if k not in excluded}
+    task = task.updated(**{"max_seq_length": max_length} | changes)
+    source.config.check_length("max_seq_length", task.config.max_seq_length)
     return task
 
 

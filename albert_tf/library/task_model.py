@@ -31,7 +31,7 @@ from albert_tf.tasks.task import Task
 BATCH_SIZE = 32
 
 
-def examples_at_once(batch_size: int | None) -> int:
+def checked_batch_size(batch_size: int | None) -> int:
     """Return the batch size; None means the default."""
     if batch_size is None:
         return BATCH_SIZE
@@ -89,18 +89,18 @@ class TaskModel(NetworkModel):
         for name in {"pairs", "multilabel"} & settings.keys():
             settings[name] = as_type(name, settings[name], bool)
         reading = Reading(pairs=settings.get("pairs", False))
-        opened = open_model(path, reading, added_pieces)
+        source = open_model(path, reading, added_pieces)
         keras_settings = {k: settings.pop(k, None) for k in ("name", "dtype")}
         new_head = as_type("new_head", new_head, bool)
-        learned = opened.task is not None and not new_head
-        known = getattr(opened.task, "labels", ()) if learned else ()
-        number = num_labels, known, find(cls.kinds[0]).fewest_labels
-        labels = task_loading.counted(labels, *number)
-        how = labels, max_length, learned, settings
-        task = task_loading.task_of_class(cls, opened, *how)
-        config = task_loading.with_dropout(opened.config, settings)
-        model = cls(config, task, opened.tokenizer, **keras_settings)
-        restore(model, opened, only="" if learned else ENCODER)
+        load_head = source.task is not None and not new_head
+        stored_labels = getattr(source.task, "labels", ()) if load_head else ()
+        number = num_labels, stored_labels, find(cls.kinds[0]).fewest_labels
+        labels = task_loading.resolved_labels(labels, *number)
+        arguments = labels, max_length, load_head, settings
+        task = task_loading.task_of_class(cls, source, *arguments)
+        config = task_loading.with_dropout(source.config, settings)
+        model = cls(config, task, source.tokenizer, **keras_settings)
+        restore(model, source, only="" if load_head else ENCODER)
         if lora_rank is not None:
             add_low_rank(model.albert, lora_rank)
         return model
@@ -141,8 +141,8 @@ class TaskModel(NetworkModel):
         )
         rule += "with labels, which `from_generator` makes from a generator."
         named = y is None and user_data.is_source(x)
-        known = self.task.unlabeled or y is not None or named
-        require(part == "predict" or known, f"{rule} Received: none")
+        has_labels = self.task.unlabeled or y is not None or named
+        require(part == "predict" or has_labels, f"{rule} Received: none")
         if part == "train":
             self.task = self.task.reopened()
         task = self.task_for(x, named)
@@ -184,10 +184,10 @@ class TaskModel(NetworkModel):
     def _streamed(self, dataset, batch_size: int, part: str):
         """Return the batches of a `tf.data.Dataset` of texts and labels."""
         spec = dataset.element_spec
-        rated = isinstance(spec, tuple) and isinstance(spec[0], tuple | dict)
-        rated = rated and len(spec) > 1 and self.task.unlabeled
+        scored = isinstance(spec, tuple) and isinstance(spec[0], tuple | dict)
+        scored = scored and len(spec) > 1 and self.task.unlabeled
         rule = "Scores must be in memory: all are divided by the largest score."
-        require(not rated, rule, x=dataset)
+        require(not scored, rule, x=dataset)
         dataset = user_data.in_batches(dataset, self.task.text_rank, batch_size)
 
         def convert(element):
@@ -230,7 +230,7 @@ class TaskModel(NetworkModel):
             parts = spec if isinstance(spec, tuple) else (spec,)
             self.encoded(parts[0])
             if any(has_spare_axis(self.task.head, y) for y in parts[1:2]):
-                return x.map(lambda ids, y, *more: (ids, y[..., 0], *more))
+                return x.map(lambda ids, y, *rest: (ids, y[..., 0], *rest))
         return x
 
     def _arguments(self, x, y, weights, size, part, shuffle=False) -> dict:
@@ -239,10 +239,10 @@ class TaskModel(NetworkModel):
             y = without_spare_axis(self.task.head, labels_of_ids(y, self.task))
             if isinstance(weights, list):
                 weights = np.array(weights)
-            more = {"y": y, "sample_weight": weights, "batch_size": size}
-            more = {k: v for k, v in more.items() if v is not None}
-            return {"x": self.encoded(x)} | more
-        size = examples_at_once(size)
+            arguments = {"y": y, "sample_weight": weights, "batch_size": size}
+            arguments = {k: v for k, v in arguments.items() if v is not None}
+            return {"x": self.encoded(x)} | arguments
+        size = checked_batch_size(size)
         if isinstance(x, tf.data.Dataset):
             rule = "`y` and `sample_weight` must be in the data set."
             require(y is None and weights is None, rule, x=x)
@@ -256,16 +256,16 @@ class TaskModel(NetworkModel):
         rule += "`validation_data` along with a `tf.data.Dataset`."
         require(not isinstance(x, tf.data.Dataset), rule, x=x)
         examples, weights = self.weighted_examples(x, y, weights, "train")
-        size = examples_at_once(size)
-        first = int(len(examples) * (1 - share))
+        size = checked_batch_size(size)
+        split = int(len(examples) * (1 - share))
         rule = "`validation_split` must leave examples in each part."
-        require(0 < first < len(examples), rule, validation_split=share)
-        halves = [None, None]
+        require(0 < split < len(examples), rule, validation_split=share)
+        parts = [None, None]
         if weights is not None:
-            halves = weights[:first], weights[first:]
-        train = self._in_memory(examples[:first], halves[0], size, shuffle)
-        others = examples[first:]
-        return train, self._in_memory(others, halves[1], size), others
+            parts = weights[:split], weights[split:]
+        train = self._in_memory(examples[:split], parts[0], size, shuffle)
+        held_out = examples[split:]
+        return train, self._in_memory(held_out, parts[1], size), held_out
 
     def _labeled(self, x, y=None) -> list:
         """Return all labeled examples from texts or from a data set."""
@@ -310,14 +310,14 @@ class TaskModel(NetworkModel):
         of_ids, held_out = is_encoded(data[0]), None
         self._check_official(share and of_ids or is_encoded(validation_data))
         if share and not of_ids:
-            train, others, held_out = self._divided(*data, shuffle, share)
-            return {"x": train, "validation_data": others}, held_out
+            train, validation, held_out = self._divided(*data, shuffle, share)
+            return {"x": train, "validation_data": validation}, held_out
         arguments = self._arguments(*data, "train", shuffle)
         if validation_data is not None:
             if self.official:
                 held_out = self._labeled(validation_data)
-            others = validation_data, None, None, size, "eval"
-            arguments["validation_data"] = self._arguments(*others)["x"]
+            validation = validation_data, None, None, size, "eval"
+            arguments["validation_data"] = self._arguments(*validation)["x"]
         return arguments | {"validation_split": share}, held_out
 
     # Keras.
@@ -395,42 +395,44 @@ class TaskModel(NetworkModel):
         with self._scoring(examples, batch_size):
             return super().evaluate(**arguments, **kwargs)
 
-    def predictions(self, x=(), *more, **kwargs) -> Sequence[Any]:
+    def predictions(self, x=(), *extra_columns, **kwargs) -> Sequence[Any]:
         """Return the task's full prediction for each example.
 
         Args:
           x: texts, the first column of texts, or any `x` that `fit` accepts.
             For a single text, the result is one prediction.
-          *more: additional columns of texts, or single texts if `x` is one
-            text.
+          *extra_columns: additional columns of texts, or single texts if `x` is
+            one text.
           **kwargs: `batch_size`, the number of examples per batch, 32 by
             default; other arguments are passed to `keras.Model.predict`.
         """
-        return self._answered(lambda found: found, x, *more, **kwargs)
+        return self._answers(lambda values: values, x, *extra_columns, **kwargs)
 
-    def _answered(self, make: Callable, x, *more, batch_size=None, **kwargs):
+    def _answers(
+        self, convert: Callable, x, *extra_columns, batch_size=None, **kwargs
+    ):
         """Return answers for all examples, or one answer for a single text.
 
         Args:
-          make: a function that converts predictions to answers.
+          convert: a function that converts predictions to answers.
           x: see `predictions`.
-          *more: see `predictions`.
+          *extra_columns: see `predictions`.
           batch_size: number of examples per batch, or None for the default.
           **kwargs: passed to `keras.Model.predict`.
         """
         rule = "`predict` uses all examples; it does not accept `steps`."
         require(kwargs.get("steps") is None, rule, steps=kwargs.get("steps"))
-        lone = user_data.is_lone(x, more)
-        if lone:
-            x, *more = ([column] for column in (x, *more))
-        data = (x, *more) if more else x
+        is_single = user_data.is_single_text(x, extra_columns)
+        if is_single:
+            x, *extra_columns = ([column] for column in (x, *extra_columns))
+        data = (x, *extra_columns) if extra_columns else x
         if isinstance(data, tf.data.Dataset):
             columns, rank = self.task.table(), self.task.text_rank
             data = user_data.texts_of(data, columns, rank)
         predictor = self.predictor(batch_size, **{"verbose": 0} | kwargs)
         examples = self.examples(data, None, "predict")
-        found = make(predictor.predictions(examples))
-        return found[0] if lone else found
+        answers = convert(predictor.predictions(examples))
+        return answers[0] if is_single else answers
 
     def predictor(
         self, batch_size: int | None = None, task: Task | None = None, **kwargs
@@ -442,7 +444,7 @@ class TaskModel(NetworkModel):
           task: the task to use instead of the model's own task.
           **kwargs: `verbose` and `callbacks` of `keras.Model.predict`.
         """
-        size = examples_at_once(batch_size)
+        size = checked_batch_size(batch_size)
         check_keywords(kwargs, ("batch_size", "callbacks", "task", "verbose"))
 
         def run(features: Features) -> dict[str, np.ndarray]:
@@ -456,8 +458,8 @@ class TaskModel(NetworkModel):
         if self.task.unlabeled:
             # Each text is a row of its own: a graph that Keras traced for pairs
             # would not accept texts, or would have an unknown rank.
-            alone = {"rows_per_example": 1, "arrays": {}}
-            features = dataclasses.replace(features, **alone)
+            changes = {"rows_per_example": 1, "arrays": {}}
+            features = dataclasses.replace(features, **changes)
         order = np.arange(len(features))
         if self.bucketed and not (head.token_outputs or self.label_inputs):
             batches, order = feature_batches.batches_by_length(features, size)
@@ -473,7 +475,7 @@ class TaskModel(NetworkModel):
         return np.stack(values) if is_array else values
 
     def predict(
-        self, x=(), *more, batch_size=None, verbose="auto", **kwargs
+        self, x=(), *extra_columns, batch_size=None, verbose="auto", **kwargs
     ) -> Any:
         """Return each example's answer, which the class docstring describes.
 
@@ -481,16 +483,16 @@ class TaskModel(NetworkModel):
           x: as for `predictions`; or batches of ids. The answers to questions
             and the tags of words depend on texts, so for ids, these models
             return the network's outputs.
-          *more: as for `predictions`.
+          *extra_columns: as for `predictions`.
           batch_size: number of examples per batch, 32 by default.
           verbose: as in Keras.
           **kwargs: passed to `keras.Model.predict`.
         """
-        how = {"batch_size": batch_size, "verbose": verbose} | kwargs
+        options = {"batch_size": batch_size, "verbose": verbose} | kwargs
         if is_encoded(x):
-            outputs = super().predict(self.encoded(x), **how)
+            outputs = super().predict(self.encoded(x), **options)
             return self.values_of_outputs(outputs)
-        return self._answered(self.values, x, *more, **how)
+        return self._answers(self.values, x, *extra_columns, **options)
 
     def score(self, x, y=None, batch_size=None) -> dict[str, float]:
         """Return the task's official metrics, as reported by `finetune.py`."""

@@ -44,7 +44,7 @@ def without_spare_axis(head: Head, y: Any) -> Any:
     return (y if tf.is_tensor(y) else np.asarray(y))[..., 0]
 
 
-def as_learned(head: Head, y: Any, y_pred: Any) -> Any:
+def head_labels(head: Head, y: Any, y_pred: Any) -> Any:
     """Return a batch's labels in the type and shape that the head expects.
 
     Along with ids, users can pass labels of other shapes, such as [B, 1].
@@ -55,11 +55,11 @@ def as_learned(head: Head, y: Any, y_pred: Any) -> Any:
     return tf.cast(y, tf.float32 if are_rows else head.label_dtype)
 
 
-def measured(head: Head, x: dict, y: Any, y_pred: Any) -> tuple[dict, dict]:
+def loss_inputs(head: Head, x: dict, y: Any, y_pred: Any) -> tuple[dict, dict]:
     """Return outputs and a batch in the form that the head's losses expect."""
     outputs = y_pred if isinstance(y_pred, dict) else {"logits": y_pred}
     number = tf.shape(next(iter(outputs.values())))[0]
-    labels = {} if y is None else {LABELS: as_learned(head, y, y_pred)}
+    labels = {} if y is None else {LABELS: head_labels(head, y, y_pred)}
     # No example is padding, and the head does not apply users' weights.
     return outputs, x | labels | {WEIGHTS: tf.ones([number])}
 
@@ -78,7 +78,7 @@ class HeadMetric(keras.metrics.Mean):
         self.head, self.metric, self._direction = head, metric, "up"
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        outputs, batch = measured(self.head, {}, y_true, y_pred)
+        outputs, batch = loss_inputs(self.head, {}, y_true, y_pred)
         counts = self.head.label_counts(batch)
         if sample_weight is not None:
             counts *= tf.cast(sample_weight, tf.float32)
@@ -104,44 +104,44 @@ class OfficialMetric(keras.metrics.Metric):
         return tf.convert_to_tensor(self.value)
 
 
-def function_of(thing: Any) -> tuple[Callable | None, dict]:
+def function_of(obj: Any) -> tuple[Callable | None, dict]:
     """Return the function of a Keras loss or metric, and its settings.
 
     The function is None if it is not one of Keras's functions.
     """
-    given = {}
-    if isinstance(thing, functools.partial):
-        thing, given = thing.func, thing.keywords
-    given = given or getattr(thing, "_fn_kwargs", {})
-    function = getattr(thing, "fn", None) or getattr(thing, "_fn", thing)
+    settings = {}
+    if isinstance(obj, functools.partial):
+        obj, settings = obj.func, obj.keywords
+    settings = settings or getattr(obj, "_fn_kwargs", {})
+    function = getattr(obj, "fn", None) or getattr(obj, "_fn", obj)
     of_keras = getattr(function, "__module__", "").startswith("keras.")
     is_function = of_keras and inspect.isfunction(function)
-    return function if is_function else None, given
+    return function if is_function else None, settings
 
 
-def is_of_keras(thing: Any) -> bool:
+def is_of_keras(obj: Any) -> bool:
     """Return whether a loss or metric is from Keras, not from the user."""
-    function, _ = function_of(thing)
-    wraps = hasattr(thing, "fn") or hasattr(thing, "_fn")
-    if function or wraps or inspect.isfunction(thing):
+    function, _ = function_of(obj)
+    wraps = hasattr(obj, "fn") or hasattr(obj, "_fn")
+    if function or wraps or inspect.isfunction(obj):
         return function is not None
-    return type(thing).__module__.startswith("keras.")
+    return type(obj).__module__.startswith("keras.")
 
 
-def takes_probabilities(thing: Any) -> bool:
+def takes_probabilities(obj: Any) -> bool:
     """Return whether a Keras loss or metric expects probabilities.
 
     This is the case for the functions in `OF_PROBABILITIES`, and otherwise if
     `from_logits` is False or, without this setting, if a threshold is not 0.
     """
-    function, settings = function_of(thing)
+    function, settings = function_of(obj)
     if function:
-        usual = inspect.signature(function).parameters
-        usual = {k: p.default for k, p in usual.items()}
-        settings = usual | settings
-    elif isinstance(thing, keras.losses.Loss | keras.metrics.Metric):
-        settings = {k.lstrip("_"): x for k, x in vars(thing).items()}
-        if not is_of_keras(thing):
+        defaults = inspect.signature(function).parameters
+        defaults = {k: p.default for k, p in defaults.items()}
+        settings = defaults | settings
+    elif isinstance(obj, keras.losses.Loss | keras.metrics.Metric):
+        settings = {k.lstrip("_"): x for k, x in vars(obj).items()}
+        if not is_of_keras(obj):
             return settings.get("from_logits") is False
     else:
         return False
@@ -154,25 +154,25 @@ def takes_probabilities(thing: Any) -> bool:
     return any(limits)  # a threshold of 0 is for logits
 
 
-def label_form(thing: Any) -> str:
+def label_form(obj: Any) -> str:
     """Return the form of labels that a Keras loss or metric expects.
 
     Returns:
       "rows" for a 0 or 1 for each class, "binary" for a single 0 or 1, or
       "numbers" for class indices.
     """
-    name = getattr(function_of(thing)[0], "__name__", "")
+    name = getattr(function_of(obj)[0], "__name__", "")
     if "categorical" in name and "sparse" not in name:
         return "rows"
-    of_rows = getattr(thing, "class_id", None) is not None
-    of_rows = of_rows or getattr(thing, "multi_label", False)
-    if of_rows or isinstance(thing, keras.metrics.FBetaScore):
+    of_rows = getattr(obj, "class_id", None) is not None
+    of_rows = of_rows or getattr(obj, "multi_label", False)
+    if of_rows or isinstance(obj, keras.metrics.FBetaScore):
         return "rows"
-    limits = hasattr(thing, "thresholds") or hasattr(thing, "threshold")
+    limits = hasattr(obj, "thresholds") or hasattr(obj, "threshold")
     if limits or name.startswith("binary"):
         return "binary"
     of_numbers = name.startswith("sparse")
-    of_numbers = of_numbers or getattr(thing, "sparse_y_true", False)
+    of_numbers = of_numbers or getattr(obj, "sparse_y_true", False)
     return "numbers" if of_numbers else "rows"
 
 
@@ -208,21 +208,21 @@ def mean_of_words(head: Head, y: Any, weights: Any) -> Any:
     return weights * share
 
 
-def formed(thing: Any, y: Any, y_pred: Any, weights: Any) -> tuple:
+def with_label_form(obj: Any, y: Any, y_pred: Any, weights: Any) -> tuple:
     """Return labels and outputs in the form that a loss or metric expects.
 
     Args:
-      thing: a Keras loss or metric.
+      obj: a Keras loss or metric.
       y: labels [B].
-      y_pred: logits [B, C], or probabilities if `thing` expects them.
+      y_pred: logits [B, C], or probabilities if `obj` expects them.
       weights: a weight for each label, returned unchanged.
     """
-    form, classes = label_form(thing), y_pred.shape[-1]
+    form, classes = label_form(obj), y_pred.shape[-1]
     if form == "numbers" or len(y.shape) == len(y_pred.shape):
         return y, y_pred, weights
     if form == "binary" and classes == 2:
         no, yes = y_pred[..., 0], y_pred[..., 1]
-        odds = yes if takes_probabilities(thing) else yes - no
+        odds = yes if takes_probabilities(obj) else yes - no
         return y, odds, weights
     return tf.one_hot(tf.cast(y, tf.int32), classes), y_pred, weights
 
@@ -237,15 +237,15 @@ class Adapted(keras.metrics.Metric):
     def __init__(self, metric: keras.metrics.Metric, head: Head):
         super().__init__(name=metric.name)
         self.metric, self.head = metric, head
-        self.on_shares = takes_probabilities(metric)
+        self.expects_probabilities = takes_probabilities(metric)
         if hasattr(metric, "_direction"):
             self._direction = metric._direction
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        if self.on_shares:
+        if self.expects_probabilities:
             y_pred = self.head.task.probabilities(y_pred)
         words = words_only(self.head, y_true, y_pred, sample_weight)
-        return self.metric.update_state(*formed(self.metric, *words))
+        return self.metric.update_state(*with_label_form(self.metric, *words))
 
     def reset_state(self):
         self.metric.reset_state()
@@ -256,20 +256,20 @@ class Adapted(keras.metrics.Metric):
 
 def check_loss(loss: Any) -> None:
     """Raise `InputError` for a Keras loss that expects probabilities."""
-    for each in keras.tree.flatten(loss):
-        automatic = isinstance(each, str) and each.lower() in AUTOMATIC
+    for item in keras.tree.flatten(loss):
+        automatic = isinstance(item, str) and item.lower() in AUTOMATIC
         try:
-            found = None if automatic else keras.losses.get(each)
+            resolved = None if automatic else keras.losses.get(item)
         except (ValueError, TypeError):
             rule = "`loss` must be a Keras loss or a function."
-            raise InputError(f"{rule} Received: loss={each}") from None
+            raise InputError(f"{rule} Received: loss={item}") from None
         require(
-            not (automatic or takes_probabilities(found)),
+            not (automatic or takes_probabilities(resolved)),
             "`loss` must accept logits: pass an object with `from_logits=True`,"
             " such as `keras.losses.SparseCategoricalCrossentropy("
             "from_logits=True)`, or `BinaryCrossentropy` if a text may have "
             "several classes. Without `loss`, the task's own loss is used.",
-            loss=getattr(each, "name", getattr(each, "__name__", each)),
+            loss=getattr(item, "name", getattr(item, "__name__", item)),
         )
 
 
@@ -281,7 +281,7 @@ def official_names(task: Task) -> set[str]:
     return names
 
 
-def one_chosen(metric: Any, task: Task, head: Head) -> Any:
+def keras_metric(metric: Any, task: Task, head: Head) -> Any:
     """Convert a single metric from `compile` to a Keras metric."""
     name = metric.lower() if isinstance(metric, str) else ""
     name = SHORT.get(name, name)
@@ -290,24 +290,24 @@ def one_chosen(metric: Any, task: Task, head: Head) -> Any:
     official = official_names(task)
     if name in official:
         return OfficialMetric(name)
-    others = not isinstance(head, SpanHead)  # a span head has several outputs
+    allowed = not isinstance(head, SpanHead)  # a span head has several outputs
     rule = f"`metrics` of a {task.kind} task may be "
     rule += ", ".join(sorted({*head.metrics, *official}))
-    rule += ", and Keras's metrics." if others else "."
-    require(others and name != "accuracy", rule, metrics=metric)
+    rule += ", and Keras's metrics." if allowed else "."
+    require(allowed and name != "accuracy", rule, metrics=metric)
     try:
-        found = keras.metrics.get(metric)
+        resolved = keras.metrics.get(metric)
     except (ValueError, TypeError):
         raise InputError(f"{rule} Received: metrics={metric}") from None
-    if not (isinstance(head, ClassHead) and is_of_keras(found)):
+    if not (isinstance(head, ClassHead) and is_of_keras(resolved)):
         return metric
-    if not isinstance(found, keras.metrics.Metric):
-        title = getattr(found, "__name__", "metric")
-        found = keras.metrics.MeanMetricWrapper(found, title)
-    return Adapted(found, head)
+    if not isinstance(resolved, keras.metrics.Metric):
+        title = getattr(resolved, "__name__", "metric")
+        resolved = keras.metrics.MeanMetricWrapper(resolved, title)
+    return Adapted(resolved, head)
 
 
-def chosen(metrics: Any, task: Task, head: Head) -> list:
+def keras_metrics(metrics: Any, task: Task, head: Head) -> list:
     """Convert the `metrics` argument of `compile` to a list of Keras metrics.
 
     Args:
@@ -316,4 +316,4 @@ def chosen(metrics: Any, task: Task, head: Head) -> list:
       head: the task's head.
     """
     listed = (m for m in keras.tree.flatten(metrics) if m is not None)
-    return [one_chosen(m, task, head) for m in listed]
+    return [keras_metric(m, task, head) for m in listed]

@@ -121,7 +121,7 @@ def is_source(x: Any) -> bool:
     return hasattr(x, "columns") or hasattr(x, "column_names")
 
 
-def is_lone(x: Any, more: Sequence) -> bool:
+def is_single_text(x: Any, extra_columns: Sequence) -> bool:
     """Return whether `x` is a single text to make a prediction for.
 
     A string may instead be the path of a table: a word that ends like a table's
@@ -130,11 +130,11 @@ def is_lone(x: Any, more: Sequence) -> bool:
 
     Args:
       x: a text or anything else.
-      more: additional columns; if there are any, `x` is not a path.
+      extra_columns: additional columns; if there are any, `x` is not a path.
     """
     if not isinstance(x, str):
         return False
-    if more:
+    if extra_columns:
         return True
     is_word, is_link = len(x.split()) == 1, files.is_remote(x)
     if is_link and not is_word:
@@ -256,9 +256,9 @@ def labels_of_ids(y: Any, task: Task) -> Any:
         names = [class_named(text, task.labels, where) for text, where in texts]
         return np.array([task.labels.index(name) for name in names])
     classes = len(task.labels)
-    known = y.dtype.kind not in "iu" or np.all((y >= 0) & (y < classes))
+    is_valid = y.dtype.kind not in "iu" or np.all((y >= 0) & (y < classes))
     rule = f"Class numbers must be from 0 to {classes - 1}."
-    require(known, rule, y=repr(y)[:60])
+    require(is_valid, rule, y=repr(y)[:60])
     return y
 
 
@@ -275,7 +275,7 @@ def with_ranks(dataset: tf.data.Dataset) -> tf.data.Dataset:
     require(first is not None, "The data set must have at least one example.")
 
     @tf.autograph.experimental.do_not_convert
-    def known(*element):
+    def set_ranks(*element):
         element = element if isinstance(first, tuple) else element[0]
         return tf.nest.map_structure(
             lambda x, like: (
@@ -286,7 +286,7 @@ def with_ranks(dataset: tf.data.Dataset) -> tf.data.Dataset:
             *(element, first),
         )
 
-    return dataset.map(known)
+    return dataset.map(set_ranks)
 
 
 def in_batches(
@@ -324,7 +324,7 @@ def texts_of(
         *(batch[0] if labeled else batch for batch in dataset),
     )
     if text_rank and not labeled and spec.shape.rank == text_rank:
-        every = list(itertools.chain.from_iterable(texts))
-        if any(len(text.split()) > 1 for text in every):
-            return every  # words contain no spaces, so these are texts
+        all_texts = list(itertools.chain.from_iterable(texts))
+        if any(len(text.split()) > 1 for text in all_texts):
+            return all_texts  # words contain no spaces, so these are texts
     return texts

@@ -35,7 +35,9 @@ def unit_vectors(values: Any, name: str) -> np.ndarray:
     return values / np.where(norms > 0, norms, 1.0)
 
 
-def both(first: Any, second: Any, names: tuple[str, str]) -> list[np.ndarray]:
+def unit_pair(
+    first: Any, second: Any, names: tuple[str, str]
+) -> list[np.ndarray]:
     """Return two arrays of unit vectors, which must have the same width."""
     pair = [unit_vectors(*x) for x in zip((first, second), names, strict=True)]
     widths = {n: x.shape[-1] for n, x in zip(names, pair, strict=True)}
@@ -52,7 +54,7 @@ def similarity(first: Any, second: Any) -> np.ndarray:
         vector [H], the result has no axis N.
       second: [M, H]. For a single vector [H], the result has no axis M.
     """
-    first, second = both(first, second, ("first", "second"))
+    first, second = unit_pair(first, second, ("first", "second"))
     return np.clip(first @ second.T, -1.0, 1.0)
 
 
@@ -70,17 +72,17 @@ def search(queries: Any, vectors: Any, top_k: int = 10) -> list:
     """
     top_k = as_type("top_k", top_k, int)
     require(top_k >= 1, "`top_k` must be at least 1.", top_k=top_k)
-    queries, vectors = both(queries, vectors, ("queries", "vectors"))
+    queries, vectors = unit_pair(queries, vectors, ("queries", "vectors"))
     rule = "`vectors` must be [M, H], with at least one vector."
     require(vectors.ndim == 2 and len(vectors), rule, vectors=vectors.shape)
     if queries.ndim == 1:
         return search(queries[None], vectors, top_k)[0]
-    number, found = min(top_k, len(vectors)), []
+    count, results = min(top_k, len(vectors)), []
     rows = max(1, BLOCK // len(vectors))
     for begin in range(0, len(queries), rows):
         scores = np.clip(queries[begin : begin + rows] @ vectors.T, -1.0, 1.0)
-        best = np.argpartition(-scores, number - 1)[:, :number]
-        for row, chosen in zip(scores, best, strict=True):
-            order = chosen[np.lexsort((chosen, -row[chosen]))]
-            found.append([Found(int(i), float(row[i])) for i in order])
-    return found
+        best = np.argpartition(-scores, count - 1)[:, :count]
+        for row, indices in zip(scores, best, strict=True):
+            order = indices[np.lexsort((indices, -row[indices]))]
+            results.append([Found(int(i), float(row[i])) for i in order])
+    return results

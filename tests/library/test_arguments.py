@@ -14,7 +14,7 @@ import albert_tf
 from albert_tf.base.errors import InputError
 from albert_tf.library.models import Classifier, Tagger
 from albert_tf.library.network_model import checked_smoothing, whole_numbers
-from albert_tf.library.task_model import TaskModel, examples_at_once
+from albert_tf.library.task_model import TaskModel, checked_batch_size
 from albert_tf.tasks.registry import find
 
 IDS = {"input_ids": np.ones([2, 4], np.int32)}
@@ -45,9 +45,9 @@ def test_fit_has_the_defaults_of_keras():
 
 def test_batches_have_32_examples_by_default():
     """A batch has at least one example, and 32 by default."""
-    assert [examples_at_once(x) for x in (None, 1, 33)] == [32, 1, 33]
+    assert [checked_batch_size(x) for x in (None, 1, 33)] == [32, 1, 33]
     with pytest.raises(InputError, match="at least 1. Received: batch_size=0"):
-        examples_at_once(0)
+        checked_batch_size(0)
 
 
 def test_means_of_integers_are_integers():

@@ -88,9 +88,9 @@ def test_examples_are_reshuffled(tokenizer):
     one, two = passes(shuffle=True)
     assert one != first and one != two and sorted(one) == sorted(two) == first
     apart = [(text,) for text in texts]
-    one, two = passes(shuffle=True, apart=apart)
+    one, two = passes(shuffle=True, distinct_texts=apart)
     assert one != two and sorted(one) == first
-    assert passes(apart=apart)[0] == first
+    assert passes(distinct_texts=apart)[0] == first
 
 
 def test_an_embedder_sees_no_partner_twice(shallow):

@@ -94,12 +94,13 @@ def test_a_lone_text_is_told_from_a_path(tmp_path, monkeypatch):
     words = "a film", "film", "", ".", "/", "..", "and/or", "I opened data.csv"
     missing = "file:///nowhere/a", f"file://{path} and more"
     for text in (*links, *words, *missing):
-        assert user_data.is_lone(text, ())
+        assert user_data.is_single_text(text, ())
     names = "a.tsv", "b.jsonl.gz", "the data.csv", "./film"
     for source in (str(path), f"file://{tmp_path}", *names):
-        assert not user_data.is_lone(source, ())
-        assert user_data.is_lone(source, ["b"])
-    assert not user_data.is_lone(["a"], ()) and not user_data.is_lone([], ["b"])
+        assert not user_data.is_single_text(source, ())
+        assert user_data.is_single_text(source, ["b"])
+    assert not user_data.is_single_text(["a"], ())
+    assert not user_data.is_single_text([], ["b"])
 
 
 class Batches(keras.utils.PyDataset):

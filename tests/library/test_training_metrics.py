@@ -21,7 +21,7 @@ from albert_tf.library.models import (
 from albert_tf.library.training_metrics import (
     Adapted,
     check_loss,
-    chosen,
+    keras_metrics,
     label_form,
     mean_of_words,
     takes_probabilities,
@@ -421,7 +421,7 @@ def test_losses_of_every_output_get_a_label_of_each(shallow, loss, wanted):
     found = model.compute_loss({}, tf.constant(y), tf.constant(outputs))
     rows = np.eye(2)[y]
     assert float(found) == pytest.approx(wanted(rows, outputs), rel=1e-5)
-    (metric,) = chosen(["mse"], model.task, model.task.head)
+    (metric,) = keras_metrics(["mse"], model.task, model.task.head)
     metric.update_state(tf.constant(y), tf.constant(outputs))
     mean = ((rows - outputs) ** 2).mean()
     assert float(metric.result()) == pytest.approx(mean, rel=1e-5)
