@@ -29,7 +29,7 @@ from albert_tf.conversion.variable_names import (
 )
 from albert_tf.model.config import CONFIG_FILE, PRETRAINING_HEADS, AlbertConfig
 from albert_tf.tasks.registry import is_finetuned, load_task
-from albert_tf.tasks.tables import shown
+from albert_tf.tasks.tables import format_labels
 from albert_tf.tasks.task import Task
 from albert_tf.text.symbols import SymbolTable, table_in
 from albert_tf.text.tokenizers import (
@@ -389,7 +389,7 @@ def open_source(path: str, options: Reading | None = None) -> Source:
 def _task_line(task: Task) -> str:
     """Return a line that describes the task of a fine-tuned model."""
     pairs = " of pairs" if getattr(task, "is_pair", False) else ""
-    labels = shown(getattr(task, "labels", ())) or "none"
+    labels = format_labels(getattr(task, "labels", ())) or "none"
     length = f"{task.config.max_seq_length} tokens, labels: {labels}"
     return f"task: {task.name} ({task.kind}{pairs}), {length}"
 

@@ -230,7 +230,7 @@ def check_partners(s: Settings, job: Job, replicas: int) -> None:
     The negatives are the other texts in a replica's micro-batch.
     """
     training, examples = s.training, job.training_split.examples
-    contrasts = job.task.texts_apart(examples) and len(examples[0].texts) == 2
+    contrasts = job.task.distinct_texts(examples) and len(examples[0].texts) == 2
     parts = replicas * training.gradient_accumulation_steps
     require(
         not contrasts or training.train_batch_size > parts,

@@ -255,7 +255,7 @@ def with_heads(model: Model, number: int, job: Job, data: DataConfig) -> Model:
     require(number <= most, rule, num_heads=number)
     (examples,) = read_splits(job.task, data, "train").values()
     require(
-        job.task.learns_alone(examples),
+        job.task.supports_single_example(examples),
         "`num_heads` needs examples whose loss does not depend on other "
         "examples: texts with a score or a negative.",
         num_heads=number,

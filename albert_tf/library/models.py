@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from albert_tf.library.task_model import TaskModel
 from albert_tf.model.layers import registered
-from albert_tf.tasks.tagged_words import divided
+from albert_tf.tasks.tagged_words import split_words
 from albert_tf.text.packing import checked_texts
 
 
@@ -147,7 +147,7 @@ class Tagger(TaskModel):
         """Return the (word, tag) pairs of each text, or of a single text."""
         if isinstance(texts, str):
             return self.words_and_tags([texts], **kwargs)[0]
-        words = [divided(text) for text in checked_texts(texts, "x")]
+        words = [split_words(text) for text in checked_texts(texts, "x")]
         tags = self.values(self.predictions(words, **kwargs))
         pairs = zip(words, tags, strict=True)
         return [list(zip(w, t, strict=True)) for w, t in pairs]

@@ -126,7 +126,7 @@ class TaskModel(NetworkModel):
         if not named:
             return self.task.in_memory()
         is_path = isinstance(x, str | os.PathLike)
-        return self.task if is_path else self.task.nameless()
+        return self.task if is_path else self.task.without_ids()
 
     def examples(self, x: Any, y: Any, part: str) -> Sequence[Any]:
         """Convert arguments to the task's examples.
@@ -210,7 +210,7 @@ class TaskModel(NetworkModel):
             feature_batches.row_weights(features, weights),
             shuffle,
             self.label_inputs,
-            self.task.texts_apart(examples) if shuffle else None,
+            self.task.distinct_texts(examples) if shuffle else None,
         )
 
     def encoded(self, x: Any) -> Any:

@@ -19,8 +19,8 @@ from albert_tf.tasks.tables import (
     FORMATS,
     TableColumns,
     class_named,
+    format_labels,
     label_text,
-    shown,
 )
 from albert_tf.tasks.task import Task
 from albert_tf.text.packing import checked_texts, is_column
@@ -52,8 +52,8 @@ def label_rows(y: Any, labels: Sequence[str]) -> Any:
     if len(names) == 1:
         return y[next(iter(names.values()))]
     rule = "`y` must have one column"
-    rule += f", or the columns {shown(labels)}." if labels else "."
-    require({*names} == {*labels}, rule, columns=shown([*names]))
+    rule += f", or the columns {format_labels(labels)}." if labels else "."
+    require({*names} == {*labels}, rule, columns=format_labels([*names]))
     columns = [listed(y[names[label]], f"y[{label!r}]") for label in labels]
     sizes = dict(zip(labels, map(len, columns), strict=True))
     rule = "The columns of `y` must have the same number of rows."

@@ -13,17 +13,17 @@ import tensorflow as tf
 
 from albert_tf.tasks.features import Features
 
-MOST_LENGTHS = 16  # maximum number of lengths if each is compiled separately
+MAX_LENGTHS = 16  # maximum number of lengths if each is compiled separately
 POOL_BATCHES = 64  # number of batches whose examples are sorted together
 
 
 def length_step(max_seq_length: int) -> int:
     """Return the step for rounding up lengths, a multiple of 8.
 
-    Rounding to multiples of the step leaves at most `MOST_LENGTHS` different
+    Rounding to multiples of the step leaves at most `MAX_LENGTHS` different
     lengths.
     """
-    return 8 * math.ceil(max_seq_length / (8 * MOST_LENGTHS))
+    return 8 * math.ceil(max_seq_length / (8 * MAX_LENGTHS))
 
 
 def example_lengths(features: Features) -> np.ndarray:
@@ -39,8 +39,8 @@ def rows_of(features: Features, indices: tf.Tensor) -> tf.Tensor:
     rows = tf.maximum(indices, 0)
     if features.rows_per_example == 1:
         return rows
-    within = tf.range(features.rows_per_example, dtype=rows.dtype)
-    return rows[:, None] * features.rows_per_example + within
+    row_offsets = tf.range(features.rows_per_example, dtype=rows.dtype)
+    return rows[:, None] * features.rows_per_example + row_offsets
 
 
 def batcher(
@@ -52,10 +52,10 @@ def batcher(
     `max_seq_length`; otherwise, T is the longest row's length, rounded up to a
     multiple of `step`, but at most `max_seq_length`.
     """
-    most = features.max_seq_length
+    limit = features.max_seq_length
     # Graphs refer to these tensors, whereas they would copy NumPy arrays.
     with tf.device("CPU"):
-        first = tf.constant(features.row_splits[:-1])
+        row_starts = tf.constant(features.row_splits[:-1])
         lengths = tf.constant(features.lengths)
         second_starts = tf.constant(features.second_starts)
         tables = {"input_ids": (tf.constant(features.tokens), features.pad_id)}
@@ -65,7 +65,7 @@ def batcher(
 
     def width(row_lengths):
         longest = tf.reduce_max(row_lengths)
-        return tf.minimum(-(-longest // step) * step, most) if step else most
+        return tf.minimum(-(-longest // step) * step, limit) if step else limit
 
     @tf.autograph.experimental.do_not_convert
     def batch(indices):
@@ -74,23 +74,25 @@ def batcher(
         position = tf.range(width(row_lengths))  # [T]
         inside = position < row_lengths[..., None]
         second = position >= tf.gather(second_starts, rows)[..., None]
-        places = tf.gather(first, rows)[..., None] + tf.cast(position, tf.int64)
-        places = tf.where(inside, places, 0)  # in `features.tokens`
+        offsets = tf.gather(row_starts, rows)[..., None] + tf.cast(
+            position, tf.int64
+        )
+        offsets = tf.where(inside, offsets, 0)  # in `features.tokens`
 
         def at_tokens(values, fill):
             axes = [1] * (values.shape.rank - 1)  # axes after the token axis
-            there = tf.reshape(inside, tf.concat([tf.shape(inside), axes], 0))
+            mask = tf.reshape(inside, tf.concat([tf.shape(inside), axes], 0))
             fill = tf.cast(fill, values.dtype)
-            dense = tf.where(there, tf.gather(values, places), fill)
+            dense = tf.where(mask, tf.gather(values, offsets), fill)
             return tf.ensure_shape(dense, [*inside.shape, *values.shape[1:]])
 
-        picked = tf.maximum(indices, 0)
+        examples = tf.maximum(indices, 0)
         return {
             **{name: at_tokens(*table) for name, table in tables.items()},
             "input_mask": tf.cast(inside, tf.int32),
             "segment_ids": tf.cast(inside & second, tf.int32),
             "example_weights": tf.cast(indices >= 0, tf.float32),
-            **{k: tf.gather(x, picked) for k, x in arrays.items()},
+            **{k: tf.gather(x, examples) for k, x in arrays.items()},
         }
 
     return batch

@@ -32,6 +32,7 @@ from albert_tf.tasks.tables import (
     cell,
     class_named,
     class_texts,
+    format_labels,
     label_number,
     label_text,
     marked_spans,
@@ -39,7 +40,6 @@ from albert_tf.tasks.tables import (
     read_rows,
     require_label,
     shares_in,
-    shown,
 )
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.task_config import TEXT_COLUMNS
@@ -110,10 +110,10 @@ class SentenceTask(Task):
     def in_memory(self):
         c = self.columns
         columns = Columns(c.text, c.text_pair, c.label[:1])
-        how = {"columns": columns, "predict_columns": None, "layout": ""}
-        return dataclasses.replace(self, **how)
+        changes = {"columns": columns, "predict_columns": None, "layout": ""}
+        return dataclasses.replace(self, **changes)
 
-    def nameless(self):
+    def without_ids(self):
         return self.renamed({"id_column": ""})
 
     def for_model(self, trained: "SentenceTask") -> "SentenceTask":
@@ -121,8 +121,8 @@ class SentenceTask(Task):
         require(
             self.labels in ((), trained.labels),
             "The task must have the labels that the model was fine-tuned for, "
-            f"{shown(trained.labels)}.",
-            task=f"{self.name} with {shown(self.labels)}",
+            f"{format_labels(trained.labels)}.",
+            task=f"{self.name} with {format_labels(self.labels)}",
         )
         return task
 
@@ -143,10 +143,10 @@ class SentenceTask(Task):
         columns = self.columns
         if part == "predict" and self.predict_columns:
             columns = self.predict_columns
-        change = LAYOUTS.get(self.layout, lambda row: row)
+        convert = LAYOUTS.get(self.layout, lambda row: row)
         examples: list[Example] = []
         unlabeled = 0
-        for number, row in enumerate(map(change, read_rows(path, columns))):
+        for number, row in enumerate(map(convert, read_rows(path, columns))):
             if part != "predict" and columns.lacks_label(row):
                 unlabeled += 1
                 continue
@@ -164,8 +164,8 @@ class SentenceTask(Task):
         """Return a row's label; in prediction, return None if it is missing."""
         names = columns.label
         if part == "predict":
-            there = names and all(name in row.values for name in names)
-            if not there or columns.lacks_label(row):
+            has_label = names and all(name in row.values for name in names)
+            if not has_label or columns.lacks_label(row):
                 return None
         values = [cell(row, name, "label_column") for name in names]
         label = self.parse_label(values, row.label_where)
@@ -176,7 +176,7 @@ class SentenceTask(Task):
         if self.labels:
             return self
         rule = "The training examples must have at least two labels."
-        require(len(labels) > 1, rule, labels=shown(sorted(labels)))
+        require(len(labels) > 1, rule, labels=format_labels(sorted(labels)))
         return dataclasses.replace(self, labels=tuple(sorted(labels)))
 
     @abc.abstractmethod
@@ -210,8 +210,8 @@ class SentenceTask(Task):
 
     def answer(self, query, prediction, top):
         """Return {label: probability}, in descending order of probability."""
-        shares = prediction.probabilities.tolist()
-        pairs = zip(self.labels, shares, strict=True)
+        probabilities = prediction.probabilities.tolist()
+        pairs = zip(self.labels, probabilities, strict=True)
         return dict(sorted(pairs, key=lambda pair: -pair[1]))
 
     def score(self, examples, predictions):
@@ -229,14 +229,16 @@ class SentenceTask(Task):
         ids = [example.id for example in examples]
         labels = [example.label for example in examples]
         predicted = [self.label_text(p.label) for p in predictions]
-        known = None
+        label_texts = None
         if None not in labels:
-            known = list(map(self.label_text, labels))
-        shares = np.array([p.probabilities for p in predictions]).T  # [C, N]
+            label_texts = list(map(self.label_text, labels))
+        probabilities = np.array(
+            [p.probabilities for p in predictions]
+        ).T  # [C, N]
         names = self.labels if self.has_classes else ()
-        classes = dict(zip(names, shares, strict=True))
+        by_class = dict(zip(names, probabilities, strict=True))
         return [
-            write_labels(path, ids, predicted, known, classes),
+            write_labels(path, ids, predicted, label_texts, by_class),
             *write_submission(path, self.submissions, ids, predicted),
         ]
 
@@ -265,8 +267,8 @@ class ClassTask(SentenceTask):
         shares = self.shares(labels)
         if shares is None:
             return examples
-        both = zip(examples, shares, strict=True)
-        return [dataclasses.replace(e, shares=row) for e, row in both]
+        pairs = zip(examples, shares, strict=True)
+        return [dataclasses.replace(e, shares=row) for e, row in pairs]
 
 
 class Classification(ClassTask):
@@ -333,7 +335,7 @@ class MultiLabel(ClassTask):
             require(
                 set(names) == set(task.labels),
                 "Several names in `label_column` must be the model's classes, "
-                f"{shown(task.labels)}.",
+                f"{format_labels(task.labels)}.",
                 label_column=",".join(names),
             )
         return task
@@ -348,14 +350,14 @@ class MultiLabel(ClassTask):
         texts = [label_text(value, where) for value in values]
         if None in texts:
             return None
-        chosen = []
+        classes = []
         for name, text in zip(self.columns.label, texts, strict=True):
             rule = f"{where}: label column {name} must be 0 or 1."
             # pandas writes True and 1.0.
             flag = FLAGS.get(text.casefold().removesuffix(".0"))
             require(flag is not None, f"{rule} Received: {text!r}")
-            chosen += [name] * flag
-        return tuple(chosen)
+            classes += [name] * flag
+        return tuple(classes)
 
     def read(self, part, path):
         examples = self._with_names(super().read(part, path))
@@ -431,7 +433,7 @@ class Regression(SentenceTask):
         if len(names) < 2:
             return task
         rule = "`label_column` must name one column, or the columns of the "
-        rule += f"model's numbers, {shown(task.labels)}."
+        rule += f"model's numbers, {format_labels(task.labels)}."
         legal = not task.labels or set(names) == set(task.labels)
         require(legal, rule, label_column=",".join(names))
         return dataclasses.replace(task, labels=task.labels or names)
@@ -445,7 +447,7 @@ class Regression(SentenceTask):
         number = len(self.labels) or 1
         size = "a number" if number == 1 else f"{number} numbers"
         rule = f"{where}: the label must be {size}"
-        rule += f", {shown(self.labels)}." if self.labels else "."
+        rule += f", {format_labels(self.labels)}." if self.labels else "."
         require(len(values) == number, rule, label=brief(values))
         numbers = tuple(label_number(value, where) for value in values)
         if None in numbers:
@@ -463,9 +465,9 @@ class Regression(SentenceTask):
         return {"score": self.numbers(outputs["logits"])}
 
     def predictions(self, examples, outputs, features):
-        none, rows = np.zeros(0), outputs["logits"].tolist()
+        empty, rows = np.zeros(0), outputs["logits"].tolist()
         return [
-            Prediction(tuple(row) if self.labels else row[0], none)
+            Prediction(tuple(row) if self.labels else row[0], empty)
             for row in rows
         ]
 
@@ -480,12 +482,12 @@ class Regression(SentenceTask):
             return super().score(examples, predictions)
         from albert_tf.tasks.metrics import METRICS
 
-        truth, found = (
-            self.targets([x.label for x in each]).T
-            for each in (examples, predictions)
+        labels, predicted = (
+            self.targets([x.label for x in group]).T
+            for group in (examples, predictions)
         )
         return {
-            name: float(np.mean(list(map(METRICS[name], truth, found))))
+            name: float(np.mean(list(map(METRICS[name], labels, predicted))))
             for name in self.scores
         }
 

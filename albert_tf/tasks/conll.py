@@ -149,12 +149,12 @@ def without_comments(lines: list[Line]) -> list[Line]:
         is_tag = tag in tags or bool(parts(tag)[1])
         return is_tag or hashtags and line.is_hashtag
 
-    rest: list[Line] = []
+    remaining: list[Line] = []
     for line in lines:
-        begins = not rest or not rest[-1].cells
+        begins = not remaining or not remaining[-1].cells
         if not line.is_marked or is_word(line, begins):
-            rest.append(line)
-    return rest
+            remaining.append(line)
+    return remaining
 
 
 def header_in(lines: list[Line], columns: Sequence[str], path: str) -> Line:
@@ -168,18 +168,18 @@ def header_in(lines: list[Line], columns: Sequence[str], path: str) -> Line:
     Raises:
       InputError: if a column is requested by a name that the line lacks.
     """
-    none = Line(0, "", [])
-    first = next((line for line in lines if line.cells), none)
+    empty = Line(0, "", [])
+    first = next((line for line in lines if line.cells), empty)
     names = {name.strip() for name in first.cells}
-    wanted = {x for x in columns if x and not x.isdecimal()}
-    plain = {name.lower() for name in names}
-    tagged = plain & TAG_NAMES or kind_of(path) == CSV
-    if wanted and wanted <= names or plain & WORD_NAMES and tagged:
+    requested = {x for x in columns if x and not x.isdecimal()}
+    lowercase = {name.lower() for name in names}
+    tagged = lowercase & TAG_NAMES or kind_of(path) == CSV
+    if requested and requested <= names or lowercase & WORD_NAMES and tagged:
         return first
     rule = f"{path}: the first line must name the requested columns; "
     rule += f"its columns are {', '.join(sorted(names))}."
-    require(not wanted, rule, columns=", ".join(sorted(wanted - names)))
-    return none
+    require(not requested, rule, columns=", ".join(sorted(requested - names)))
+    return empty
 
 
 def sentences_of(lines: list[Line]) -> list[list[Line]]:
@@ -235,17 +235,17 @@ def tag_of(
     return tag or None
 
 
-def number_of(name: str, header: Sequence[str], usual: set[str]) -> str:
+def number_of(name: str, header: Sequence[str], usual_names: set[str]) -> str:
     """Return a column's number as text, or "" if it is unknown.
 
     Args:
       name: the requested column, a number or a name in the header, or "".
       header: the names of the columns.
-      usual: usual names of the column, in lower case.
+      usual_names: usual names of the column, in lower case.
     """
     if name.isdecimal():
         return name
-    names = [x for x in header if x.lower() in usual]
+    names = [x for x in header if x.lower() in usual_names]
     name = name or (names[-1] if names else "")
     return str(header.index(name) + 1) if name else ""
 
@@ -297,16 +297,16 @@ def has_word(line: Line) -> bool:
     return not ID.fullmatch(line.cells[0])[2]
 
 
-def note_skipped(path: str, header: bool, comments: int, ids: int) -> None:
+def note_skipped(path: str, header: bool, comments: int, extra: int) -> None:
     """Print how many lines of a file are not words."""
-    lines = {
+    counts = {
         "a header": header,
         counted(comments, "comment line"): comments,
-        f"{counted(ids, 'line')} of multiword tokens or empty nodes": ids,
+        f"{counted(extra, 'line')} of multiword tokens or empty nodes": extra,
     }
-    found = [text for text, number in lines.items() if number]
-    if found:
-        print(f"Note: {path}: skipped {', '.join(found)}")
+    descriptions = [text for text, number in counts.items() if number]
+    if descriptions:
+        print(f"Note: {path}: skipped {', '.join(descriptions)}")
 
 
 def sentence_of(
@@ -318,11 +318,11 @@ def sentence_of(
         where = f"{path}:{line.number}"
         words.append(column(line.cells, word, "text_column", where))
         tags.append(tag_of(line.cells, tag, tagged, where))
-    known = None if None in tags else tuple(tags)
+    sentence_tags = None if None in tags else tuple(tags)
     numbers = tuple(line.number for line in lines)
     first, last = numbers[0], numbers[-1]
     gaps = numbers if last - first >= len(numbers) else ()
-    return Sentence(tuple(words), known, path, first, gaps)
+    return Sentence(tuple(words), sentence_tags, path, first, gaps)
 
 
 def read_conll(
@@ -353,27 +353,27 @@ def read_conll(
     if is_table(path) or kind_of(path) in (JSONL, JSON):
         rows = read_rows(path, Columns())
         return rows_of_words(rows, word_column, tag_column, tagged, id_column)
-    every = read_lines(path)
-    lines = without_comments(every)
+    all_lines = read_lines(path)
+    lines = without_comments(all_lines)
     header = header_in(lines, (word_column, tag_column, id_column), path)
     names = [name.strip() for name in header.cells]
     sentences = sentences_of([line for line in lines if line is not header])
     word = number_of(word_column, names, WORD_NAMES)
     tag = number_of(tag_column, names, TAG_NAMES)
-    comments, ids = len(every) - len(lines), 0
-    noted = bool(names) and kind_of(path) != CSV
+    comments, extra = len(all_lines) - len(lines), 0
+    has_header_line = bool(names) and kind_of(path) != CSV
     if names and is_table_of(sentences, names, word, tag, id_column):
-        note_skipped(path, noted, comments, ids)
+        note_skipped(path, has_header_line, comments, extra)
         rows = named_rows(path, names, itertools.chain(*sentences))
         word, tag = (names[int(n) - 1] if n else "" for n in (word, tag))
         return rows_of_words(rows, word, tag, tagged, id_column)
     if have_ids(sentences):
         width = {len(line.cells) for lines in sentences for line in lines}
         word, tag = word or "2", tag or "4" * (width == {CONLLU_COLUMNS})
-        ids = sum(map(len, sentences))
+        extra = sum(map(len, sentences))
         sentences = [[x for x in s if has_word(x)] for s in sentences]
-        ids -= sum(map(len, sentences))
-    note_skipped(path, noted, comments, ids)
+        extra -= sum(map(len, sentences))
+    note_skipped(path, has_header_line, comments, extra)
     word = word or "1"
     return [sentence_of(path, s, word, tag, tagged) for s in sentences]
 
@@ -401,12 +401,12 @@ def all_tags(tags: Iterable[str]) -> tuple[str, ...]:
     tags = {*tags}
     if find_scheme(tags) == CLASSES:
         return tuple(sorted(tags, key=lambda tag: (tag != OUTSIDE, tag)))
-    others = sorted(tag for tag in tags - {OUTSIDE} if not parts(tag)[1])
-    marks = [match for match in map(TAG.fullmatch, tags) if match]
-    letters = {match[1] for match in marks}
+    untyped = sorted(tag for tag in tags - {OUTSIDE} if not parts(tag)[1])
+    matches = [match for match in map(TAG.fullmatch, tags) if match]
+    letters = {match[1] for match in matches}
     prefixes = next((x for x in FAMILIES if letters <= {*x}), sorted(letters))
-    types = sorted({(match[2] or "") + (match[3] or "") for match in marks})
-    return (OUTSIDE, *(p + kind for kind in types for p in prefixes), *others)
+    types = sorted({(match[2] or "") + (match[3] or "") for match in matches})
+    return (OUTSIDE, *(p + kind for kind in types for p in prefixes), *untyped)
 
 
 def entity_spans(tags: Sequence[str]) -> list[list]:
@@ -436,15 +436,15 @@ def breaks_of(tags: Sequence[str], scheme: str) -> list[int]:
         return []
     begins, _, ends = SCHEMES[scheme]
     pairs = [(OUTSIDE, ""), *map(parts, tags), (OUTSIDE, "")]
-    broken = []
+    breaks = []
     for i in range(len(tags) + 1):
         (old_role, old_kind), (role, kind) = pairs[i : i + 2]
         continues = role not in {OUTSIDE, *begins}
         is_open = old_role not in {OUTSIDE, *ends}
         may_continue = old_role not in {OUTSIDE, *"ES"} and old_kind == kind
         if continues and not may_continue or is_open and not continues:
-            broken.append(i)
-    return broken
+            breaks.append(i)
+    return breaks
 
 
 def only_separates(tags: Sequence[str]) -> bool:

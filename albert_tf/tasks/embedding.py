@@ -32,7 +32,7 @@ from albert_tf.tasks.task_config import TEXT_COLUMNS, TaskConfig
 
 # The default columns. Those of the second text and the score are optional,
 # whereas columns named by flags must exist.
-USUAL = Columns("text", "text_pair", ("score",))
+DEFAULT_COLUMNS = Columns("text", "text_pair", ("score",))
 NEGATIVE = "negative"
 RATED, MATCHED = ("spearman", "pearson"), ("mrr", "accuracy")
 
@@ -46,14 +46,14 @@ class Texts:
       texts: a single text, a text and its match, or a text, its match and a
         negative.
       score: the rated similarity of the first two texts, or None if unrated.
-      known: whether the similarity is known, either from the score or because
-        the texts match.
+      is_labeled: whether the similarity is known, either from the score or
+        because the texts match.
     """
 
     id: str
     texts: tuple[str, ...]
     score: float | None = None
-    known: bool = False
+    is_labeled: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ class Embedding(Task):
     data_takes = TEXT_COLUMNS
     unlabeled = True
 
-    columns: Columns = USUAL
+    columns: Columns = DEFAULT_COLUMNS
     main_metric: str = "spearman"
     config: TaskConfig = TaskConfig(
         max_seq_length=128, temperature=0.05, crop_rate=0.3
@@ -99,20 +99,20 @@ class Embedding(Task):
     # Examples.
 
     def table(self, width=None, labeled=False):
-        names = USUAL.text, USUAL.text_pair, NEGATIVE
+        names = DEFAULT_COLUMNS.text, DEFAULT_COLUMNS.text_pair, NEGATIVE
         rule = "Texts must be a list, or a tuple of two or three lists."
         require((width or 0) <= len(names), rule, columns=width)
         rule = "Scores need pairs of texts, a tuple of two lists."
         require(width == 2 or not labeled, rule, columns=width)
-        return TableColumns(names[:width], USUAL.label[0])
+        return TableColumns(names[:width], DEFAULT_COLUMNS.label[0])
 
     def in_memory(self):
-        return dataclasses.replace(self, columns=USUAL)
+        return dataclasses.replace(self, columns=DEFAULT_COLUMNS)
 
-    def nameless(self):
+    def without_ids(self):
         return self.renamed({"id_column": ""})
 
-    def texts_apart(self, examples):
+    def distinct_texts(self, examples):
         # The matches of other rows serve as negatives, so they must differ from
         # the row's own match.
         is_contrast = len(examples[0].texts) > 1 and examples[0].score is None
@@ -158,8 +158,8 @@ class Embedding(Task):
             if NEGATIVE in row.values and score is None:
                 texts += (text_cell(row, NEGATIVE, NEGATIVE),)
             unused |= NEGATIVE in row.values and score is not None
-            known = part != "predict" or score is not None
-            yield Texts(name, texts, score, known)
+            is_labeled = part != "predict" or score is not None
+            yield Texts(name, texts, score, is_labeled)
         if unused:
             print(
                 f"Note: {path}: the target of a pair is its score; the column "
@@ -169,7 +169,7 @@ class Embedding(Task):
     def _columns_of(self, row: Row) -> Columns:
         """Return the columns, without the second text if the row has none."""
         pair = self.columns.text_pair
-        if pair == USUAL.text_pair and pair not in row.values:
+        if pair == DEFAULT_COLUMNS.text_pair and pair not in row.values:
             return dataclasses.replace(self.columns, text_pair="")
         return self.columns
 
@@ -177,7 +177,7 @@ class Embedding(Task):
         """Return the score of a pair, or None if it is optional and absent."""
         (column,) = self.columns.label
         if column not in row.values and (
-            part == "predict" or self.columns.label == USUAL.label
+            part == "predict" or self.columns.label == DEFAULT_COLUMNS.label
         ):
             return None
         value = cell(row, column, "label_column")
@@ -195,12 +195,12 @@ class Embedding(Task):
         # The metric depends on the examples to evaluate, if any.
         return super().identity() | {"main_metric": ""}
 
-    def learns_alone(self, examples):
+    def supports_single_example(self, examples):
         return examples[0].score is not None or len(examples[0].texts) > 2
 
     def features(self, examples, tokenizer):
         arrays = {}
-        if all(example.known for example in examples):
+        if all(example.is_labeled for example in examples):
             arrays["labels"] = np.ones(len(examples), np.float32)
         scores = [e.score for e in examples]
         if None not in scores:
@@ -241,14 +241,14 @@ class Embedding(Task):
             return {name: METRICS[name](*values) for name in RATED}
         # The candidates are the matches and any negatives, without duplicates.
         texts = [text for e in examples for text in e.texts[1:]]
-        places = {text: i for i, text in enumerate(texts)}
-        numbers = {text: i for i, text in enumerate(places)}
+        positions = {text: i for i, text in enumerate(texts)}
+        candidate_index = {text: i for i, text in enumerate(positions)}
         width = predictions.shape[-1]
-        sought = predictions[:, 1:].reshape(-1, width)
+        candidates = predictions[:, 1:].reshape(-1, width)
         return retrieval(
             predictions[:, 0],
-            sought[list(places.values())],
-            np.array([numbers[e.texts[1]] for e in examples]),
+            candidates[list(positions.values())],
+            np.array([candidate_index[e.texts[1]] for e in examples]),
         )
 
     def write_predictions(self, path, examples, predictions):
@@ -259,10 +259,13 @@ class Embedding(Task):
         if len(examples[0].texts) == 1:
             return [f"{path}.npy"]
         scores = [example.score for example in examples]
-        known = None if None in scores else [f"{x:.6g}" for x in scores]
-        alike = [f"{x:.6f}" for x in cosines(predictions)]
+        score_texts = None if None in scores else [f"{x:.6g}" for x in scores]
+        similarities = [f"{x:.6f}" for x in cosines(predictions)]
         ids = [example.id for example in examples]
-        return [f"{path}.npy", write_labels(path, ids, alike, known, {})]
+        return [
+            f"{path}.npy",
+            write_labels(path, ids, similarities, score_texts, {}),
+        ]
 
 
 def cosines(vectors: np.ndarray) -> np.ndarray:

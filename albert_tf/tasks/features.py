@@ -43,11 +43,11 @@ def best_windows(number: int, windows: list[tuple[int, int]]) -> np.ndarray:
     """
     best, row_of = np.full(number, -np.inf), np.zeros(number, np.int64)
     for row, (start, length) in enumerate(windows):
-        position, inside = np.arange(length), slice(start, start + length)
+        position, window = np.arange(length), slice(start, start + length)
         context = np.minimum(position, length - 1 - position) + 0.01 * length
-        better = context > best[inside]
-        row_of[inside][better] = row
-        best[inside][better] = context[better]
+        better = context > best[window]
+        row_of[window][better] = row
+        best[window][better] = context[better]
     return row_of
 
 
@@ -93,11 +93,11 @@ class Features:
         arrays: dict[str, np.ndarray],
         pad_id: int,
         max_seq_length: int,
-        **more,
+        **fields,
     ) -> "Features":
         """Build features from (tokens, position of segment 1) pairs.
 
-        `packing.packed_row` and `two_part_row` create such pairs. `more` is
+        `packing.packed_row` and `two_part_row` create such pairs. `fields` is
         passed to the constructor.
         """
         lengths = [len(tokens) for tokens, _ in rows]
@@ -108,7 +108,7 @@ class Features:
             arrays=arrays,
             pad_id=pad_id,
             max_seq_length=max_seq_length,
-            **more,
+            **fields,
         )
 
     @classmethod
@@ -118,7 +118,7 @@ class Features:
         texts: Sequence[str],
         max_seq_length: int,
         arrays: dict[str, np.ndarray] | None = None,
-        **more,
+        **fields,
     ) -> "Features":
         """Build features with a truncated row `[CLS] text [SEP]` per text."""
         rows = [
@@ -127,7 +127,7 @@ class Features:
         ]
         arrays = arrays or {}
         return cls.from_rows(
-            rows, arrays, tokenizer.pad_id, max_seq_length, **more
+            rows, arrays, tokenizer.pad_id, max_seq_length, **fields
         )
 
     def __len__(self) -> int:
@@ -141,11 +141,11 @@ class Features:
     def dense(self) -> dict[str, np.ndarray]:
         """Return the model's inputs for all rows, {name: int32 [N, T]}."""
         position = np.arange(self.max_seq_length)
-        inside = position < self.lengths[:, None]
-        second = inside & (position >= self.second_starts[:, None])
-        ids = np.full(inside.shape, self.pad_id, np.int32)
-        ids[inside] = self.tokens
-        arrays = ids, inside.astype(np.int32), second.astype(np.int32)
+        is_token = position < self.lengths[:, None]
+        is_second = is_token & (position >= self.second_starts[:, None])
+        ids = np.full(is_token.shape, self.pad_id, np.int32)
+        ids[is_token] = self.tokens
+        arrays = ids, is_token.astype(np.int32), is_second.astype(np.int32)
         return dict(zip(INPUTS, arrays, strict=True))
 
     def fingerprint(self) -> int:
@@ -162,8 +162,8 @@ class Features:
     def data_checksum(self) -> int:
         """Return a checksum of the tokens and labels only."""
         arrays = [self.tokens, self.row_splits, self.second_starts]
-        for named in self.arrays, self.token_arrays:
-            arrays += [named["labels"]] if "labels" in named else []
+        for table in self.arrays, self.token_arrays:
+            arrays += [table["labels"]] if "labels" in table else []
         crc = 0
         for array in arrays:
             crc = zlib.crc32(np.ascontiguousarray(array).tobytes(), crc)

@@ -136,11 +136,11 @@ class Head(abc.ABC):
         weights, counts = self.loss_weights(batch), self.label_counts(batch)
         outputs = self.outputs(model, batch, seed)
         losses = (example_losses or self.example_losses)(outputs, batch)
-        shown = self.example_metrics(outputs, batch)
+        metrics = self.example_metrics(outputs, batch)
         total = tf.reduce_sum(counts)
         return (
             {"task": tf.reduce_sum(losses * weights)},
-            {k: (tf.reduce_sum(x * counts), total) for k, x in shown.items()},
+            {k: (tf.reduce_sum(x * counts), total) for k, x in metrics.items()},
         )
 
 
@@ -161,8 +161,8 @@ class ClassHead(Head):
         return cross_entropy(logits, labels)
 
     def soft_losses(self, outputs, targets, temperature, batch):
-        both = outputs["logits"], targets["logits"]
-        return soft_cross_entropy(*both, temperature)
+        pair = outputs["logits"], targets["logits"]
+        return soft_cross_entropy(*pair, temperature)
 
     def example_metrics(self, outputs, batch):
         logits, labels = outputs["logits"], batch["labels"]
@@ -197,10 +197,10 @@ class SetHead(ClassHead):
         return mean * temperature**2
 
     def example_metrics(self, outputs, batch):
-        shares = self.task.probabilities(outputs["logits"])
-        chosen = shares > self.task.threshold
-        right = tf.equal(chosen, batch["labels"] > 0.5)
-        return {"accuracy": tf.cast(tf.reduce_all(right, -1), tf.float32)}
+        probabilities = self.task.probabilities(outputs["logits"])
+        predicted = probabilities > self.task.threshold
+        correct = tf.equal(predicted, batch["labels"] > 0.5)
+        return {"accuracy": tf.cast(tf.reduce_all(correct, -1), tf.float32)}
 
 
 class NumberHead(Head):
@@ -286,8 +286,8 @@ class TagHead(ClassHead):
 
     def example_metrics(self, outputs, batch):
         labels = tf.maximum(batch["labels"], 0)
-        right = hits(outputs["logits"], labels)
-        return {"accuracy": weighted_mean(right, self._words(batch))}
+        correct = hits(outputs["logits"], labels)
+        return {"accuracy": weighted_mean(correct, self._words(batch))}
 
 
 class SpanHead(Head):

@@ -39,15 +39,15 @@ def class_sets(*numbers: np.ndarray) -> np.ndarray:
 
     C is the number of classes that occur in at least one array.
     """
-    classes, places = np.unique(numbers, return_inverse=True)
-    return np.eye(len(classes))[places.reshape(np.shape(numbers))]
+    classes, inverse = np.unique(numbers, return_inverse=True)
+    return np.eye(len(classes))[inverse.reshape(np.shape(numbers))]
 
 
 def f1_of_classes(labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
     """Return each class's F1 score for sets [N, C]; 0 for absent classes."""
-    right = 2 * np.sum(np.multiply(labels, predictions, dtype=float), axis=0)
-    both = np.sum([labels, predictions], axis=(0, 1), dtype=float)
-    return np.divide(right, both, np.zeros(len(both)), where=both > 0)
+    correct = 2 * np.sum(np.multiply(labels, predictions, dtype=float), axis=0)
+    total = np.sum([labels, predictions], axis=(0, 1), dtype=float)
+    return np.divide(correct, total, np.zeros(len(total)), where=total > 0)
 
 
 def binary_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
@@ -83,10 +83,10 @@ def pearson(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 def ranks(values: np.ndarray) -> np.ndarray:
     """Return the ranks of values [N]; equal values share their mean rank."""
-    _, places, counts = np.unique(
+    _, inverse, counts = np.unique(
         values, return_inverse=True, return_counts=True
     )
-    return (np.cumsum(counts) - (counts - 1) / 2)[places]
+    return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
 
 
 def spearman(labels: np.ndarray, predictions: np.ndarray) -> float:
@@ -119,7 +119,7 @@ METRICS: dict[str, Callable] = {
 
 
 def retrieval(
-    queries: np.ndarray, candidates: np.ndarray, numbers: np.ndarray
+    queries: np.ndarray, candidates: np.ndarray, matches: np.ndarray
 ) -> dict[str, float]:
     """Return retrieval metrics, given each query's match.
 
@@ -129,10 +129,10 @@ def retrieval(
     Args:
       queries: float [N, H].
       candidates: float [M, H].
-      numbers: int [N], the number of each query's matching candidate.
+      matches: int [N], the number of each query's matching candidate.
     """
     ranks = []
-    for query, number in zip(queries, numbers, strict=True):
+    for query, number in zip(queries, matches, strict=True):
         products = candidates @ query
         ranks.append(np.count_nonzero(products >= products[number]))
     return {
@@ -150,14 +150,14 @@ def _entities_in(rows: Sequence[Sequence[str]]) -> set[tuple]:
     }
 
 
-def _shares_found(labels: set, predictions: set) -> dict[str, float]:
+def _precision_recall_f1(labels: set, predictions: set) -> dict[str, float]:
     """Return the precision, recall and F1 score of a predicted set."""
-    right = len(labels & predictions)
-    both = len(labels) + len(predictions)
+    correct = len(labels & predictions)
+    total = len(labels) + len(predictions)
     return {
-        "precision": right / max(len(predictions), 1),
-        "recall": right / max(len(labels), 1),
-        "f1": 2 * right / max(both, 1),
+        "precision": correct / max(len(predictions), 1),
+        "recall": correct / max(len(labels), 1),
+        "f1": 2 * correct / max(total, 1),
     }
 
 
@@ -170,8 +170,10 @@ def entities(
     """
     pairs = [itertools.chain(*rows) for rows in (labels, predictions)]
     equal = [label == guess for label, guess in zip(*pairs, strict=True)]
-    shares = _shares_found(_entities_in(labels), _entities_in(predictions))
-    return shares | {"accuracy": sum(equal) / max(len(equal), 1)}
+    scores = _precision_recall_f1(
+        _entities_in(labels), _entities_in(predictions)
+    )
+    return scores | {"accuracy": sum(equal) / max(len(equal), 1)}
 
 
 def entity_table(
@@ -185,9 +187,13 @@ def entity_table(
     sets = [_entities_in(labels), _entities_in(predictions)]
     table = [["type", "precision", "recall", "f1", "entities"]]
     for kind in [*sorted({entity[-1] for s in sets for entity in s}), None]:
-        true, guessed = ({e for e in s if kind in (e[-1], None)} for s in sets)
-        shares = [f"{x:.4f}" for x in _shares_found(true, guessed).values()]
-        table.append([kind or "all", *shares, str(len(true))])
+        true, predicted = (
+            {e for e in s if kind in (e[-1], None)} for s in sets
+        )
+        scores = [
+            f"{x:.4f}" for x in _precision_recall_f1(true, predicted).values()
+        ]
+        table.append([kind or "all", *scores, str(len(true))])
     return table
 
 
@@ -198,7 +204,10 @@ def confusion_table(
     counts = Counter(zip(labels, predictions, strict=True))
     return [
         ["label \\ prediction", *classes],
-        *([c, *(str(counts[c, other]) for other in classes)] for c in classes),
+        *(
+            [label, *(str(counts[label, predicted]) for predicted in classes)]
+            for label in classes
+        ),
     ]
 
 
@@ -283,11 +292,13 @@ def best_number(
     # The gain from answering each question. Answering an unanswerable question
     # costs 1, unless the text is empty.
     gains = [
-        score if has else -float(bool(text))
-        for score, has, text in zip(scores, answered, predictions, strict=True)
+        score if has_answer else -float(bool(text))
+        for score, has_answer, text in zip(
+            scores, answered, predictions, strict=True
+        )
     ]
     order = np.argsort(null_odds, kind="stable")
-    unanswered = float(sum(not has for has in answered))
+    unanswered = float(sum(not has_answer for has_answer in answered))
     totals = np.cumsum([unanswered, *np.array(gains)[order]])
     number = int(totals.argmax())
     return float(totals[number]) / len(scores), number
@@ -350,12 +361,16 @@ def squad2(
     metrics = {}
     for name, scores in zip(("exact", "f1"), raw, strict=True):
         final = {True: [], False: []}
-        for score, has, odds in zip(scores, answered, null_odds, strict=True):
-            final[has].append(float(not has) if odds > threshold else score)
+        for score, has_answer, odds in zip(
+            scores, answered, null_odds, strict=True
+        ):
+            final[has_answer].append(
+                float(not has_answer) if odds > threshold else score
+            )
         metrics[name] = mean(final[True] + final[False])
-        for has, kind in ((True, "HasAns"), (False, "NoAns")):
-            if final[has]:
-                metrics[f"{kind}_{name}"] = mean(final[has])
+        for has_answer, kind in ((True, "HasAns"), (False, "NoAns")):
+            if final[has_answer]:
+                metrics[f"{kind}_{name}"] = mean(final[has_answer])
         best, number = best_number(scores, answered, predictions, null_odds)
         # The odds of the last question to answer, as in the official search.
         last = sorted(null_odds)[number - 1] if number else 0.0

@@ -90,8 +90,8 @@ def read_pairs(config: MinimalPairsConfig) -> list[Pair]:
         require(not (same or files.is_folder(output)), rule, output_file=output)
         for row in read_rows(path, Columns()):
             values = [
-                row.values.get(name, row.values.get(of_blimp))
-                for name, of_blimp in NAMES.items()
+                row.values.get(name, row.values.get(blimp_name))
+                for name, blimp_name in NAMES.items()
             ]
             require(
                 all(isinstance(x, str) and x for x in values),
@@ -118,13 +118,13 @@ class Scorer:
             self._losses, input_signature=inputs, autograph=False
         )
 
-    def _losses(self, ids, places):
+    def _losses(self, ids, positions):
         """Return -log p [R, 1] of the pieces at the masked positions [R, 1]."""
-        pieces = tf.gather(ids, places, batch_dims=1)
-        at_mask = tf.range(tf.shape(ids)[1]) == places  # [R, T]
+        pieces = tf.gather(ids, positions, batch_dims=1)
+        at_mask = tf.range(tf.shape(ids)[1]) == positions  # [R, T]
         masked = tf.where(at_mask, self.tokenizer.mask_id, ids)
         albert = self.model.albert
-        states = albert(masked, positions=places)["sequence_output"]
+        states = albert(masked, positions=positions)["sequence_output"]
         logits = self.model.mlm(states, embeddings=albert.embeddings)
         return fused_cross_entropy(logits, pieces)
 
@@ -157,7 +157,7 @@ class Scorer:
                 yield numbers[start : start + size]
 
     def __call__(
-        self, sentences: Sequence[str], places: Sequence[str] | None = None
+        self, sentences: Sequence[str], locations: Sequence[str] | None = None
     ) -> np.ndarray:
         """Return the pseudo-log-likelihood of each sentence, float64 [N].
 
@@ -166,10 +166,10 @@ class Scorer:
 
         Args:
           sentences: the texts.
-          places: the file and line of each text, for error messages.
+          locations: the file and line of each text, for error messages.
         """
-        places = places or [""] * len(sentences)
-        rows = list(map(self.row, sentences, places))
+        locations = locations or [""] * len(sentences)
+        rows = list(map(self.row, sentences, locations))
         distinct = {row.tobytes(): row for row in rows}
         scores = self.of_rows([*distinct.values()])
         score_of = dict(zip(distinct, scores, strict=True))
@@ -181,8 +181,8 @@ class Scorer:
         for numbers in self._batches(rows):
             ids = np.stack([rows[i] for i in numbers])
             pieces = ids.shape[1] - 2
-            places = np.tile(np.arange(pieces, dtype=np.int32) + 1, len(ids))
-            losses = self.compute(ids.repeat(pieces, 0), places[:, None])
+            positions = np.tile(np.arange(pieces, dtype=np.int32) + 1, len(ids))
+            losses = self.compute(ids.repeat(pieces, 0), positions[:, None])
             losses = losses.numpy().astype("f8").reshape(len(ids), pieces)
             scores[numbers] = -losses.sum(1)
             progress.advance(len(numbers), "scored")
@@ -205,30 +205,30 @@ def load_scorer(model_dir: str) -> Scorer:
     return Scorer(model, load_tokenizer(model_dir))
 
 
-def accuracy(right: Sequence[bool]) -> dict:
+def accuracy(correct: Sequence[bool]) -> dict:
     """Return the `accuracy`, its Wilson interval, and the number of `pairs`.
 
     The interval is from `low` to `high`; its confidence level is `CONFIDENCE`.
     """
-    n, share = len(right), float(np.mean(right))
+    n, share = len(correct), float(np.mean(correct))
     z = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-    middle = share + z**2 / (2 * n)
-    reach = z * math.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
-    low, high = ((middle + x) / (1 + z**2 / n) for x in (-reach, reach))
+    center = share + z**2 / (2 * n)
+    margin = z * math.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
+    low, high = ((center + x) / (1 + z**2 / n) for x in (-margin, margin))
     values = {"accuracy": share, "low": low, "high": high}
     rounded = {name: round(float(x), 5) for name, x in values.items()}
     return rounded | {"pairs": n}
 
 
-def summarize(pairs: Sequence[Pair], right: Sequence[bool]) -> dict:
+def summarize(pairs: Sequence[Pair], correct: Sequence[bool]) -> dict:
     """Return accuracies by paradigm and phenomenon, and the overall accuracy.
 
     The overall accuracy is the mean over paradigms, as in BLiMP's paper.
     """
     groups = {"phenomenon": defaultdict(list), "paradigm": defaultdict(list)}
-    for pair, good in zip(pairs, right, strict=True):
+    for pair, is_correct in zip(pairs, correct, strict=True):
         for kind, members in groups.items():
-            members[getattr(pair, kind)].append(good)
+            members[getattr(pair, kind)].append(is_correct)
     tables = {
         kind: {name: accuracy(members[name]) for name in sorted(members)}
         for kind, members in groups.items()
@@ -242,8 +242,8 @@ def score_minimal_pairs(config: MinimalPairsConfig) -> dict:
     pairs = read_pairs(config)
     scorer = load_scorer(config.model_dir)
     sentences = [s for pair in pairs for s in (pair.good, pair.bad)]
-    places = [place for pair in pairs for place in [pair.where] * 2]
-    good, bad = scorer(sentences, places).reshape(-1, 2).T
+    locations = [location for pair in pairs for location in [pair.where] * 2]
+    good, bad = scorer(sentences, locations).reshape(-1, 2).T
     model = {"model": checkpoints.fingerprint(config.model_dir)}
     summary = model | summarize(pairs, good > bad)
     files.write_json(config.output_file, summary)

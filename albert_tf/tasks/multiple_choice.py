@@ -39,7 +39,7 @@ from albert_tf.tasks.task_config import COLUMNS, TaskConfig
 from albert_tf.text.packing import checked_texts, two_part_row
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-MOST_CHOICES = 1000  # each choice is a row for the model
+MAX_CHOICES = 1000  # each choice is a row for the model
 BLANK = "_"  # the blank for the choice in RACE questions
 EMPTY = -1e4  # the logit of an empty choice, whose probability is thus 0
 
@@ -263,8 +263,8 @@ class MultipleChoice(Task):
     config: TaskConfig = DEFAULTS
 
     def __post_init__(self):
-        rule = f"`number` of choices must be from 0 to {MOST_CHOICES}."
-        require(0 <= self.number <= MOST_CHOICES, rule, number=self.number)
+        rule = f"`number` of choices must be from 0 to {MAX_CHOICES}."
+        require(0 <= self.number <= MAX_CHOICES, rule, number=self.number)
 
     def renamed(self, columns):
         layout, columns = self.layout, dict(columns)
@@ -290,8 +290,8 @@ class MultipleChoice(Task):
         layout = ReaderSettings(columns=columns, choice_columns=choices)
         return dataclasses.replace(self, layout=layout)
 
-    def check(self, given):
-        super().check(given)
+    def check(self, changes):
+        super().check(changes)
         c = self.config
         require(
             c.max_qa_length <= c.max_seq_length - 3,
@@ -300,18 +300,18 @@ class MultipleChoice(Task):
             max_seq_length=c.max_seq_length,
         )
 
-    def fitted_lengths(self, config, given):
+    def fitted_lengths(self, config, changes):
         """Return a `max_qa_length` of at most half a row."""
         length = config.max_seq_length
-        most = min(length // 2, length - 3)
-        return {"max_qa_length": min(config.max_qa_length, most)}
+        limit = min(length // 2, length - 3)
+        return {"max_qa_length": min(config.max_qa_length, limit)}
 
     def read(self, part, path) -> list[Choices]:
         return list(READERS[self.layout.reader](self.layout, part, path))
 
     def fitted(self, examples):
-        most = max(len(example.choices) for example in examples)
-        return dataclasses.replace(self, number=self.number or most)
+        max_choices = max(len(example.choices) for example in examples)
+        return dataclasses.replace(self, number=self.number or max_choices)
 
     def features(self, examples, tokenizer):
         """Return rows `[CLS] context [SEP] question and choice [SEP]`.
@@ -320,7 +320,7 @@ class MultipleChoice(Task):
         long context is cut at the end. Source: `convert_single_example` of the
         released `race_utils.py`.
         """
-        length, most = self.config.max_seq_length, self.config.max_qa_length
+        length, qa_limit = self.config.max_seq_length, self.config.max_qa_length
         contexts = tokenizer.encode_batch([e.context for e in examples])
         rows, counts = [], [len(example.choices) for example in examples]
         number = max([self.number, *counts])
@@ -330,11 +330,11 @@ class MultipleChoice(Task):
             )
             choices += [np.zeros(0, np.int32)] * (number - len(choices))
             for choice in choices:
-                choice = choice[-most:]
+                choice = choice[-qa_limit:]
                 first = context[: length - 3 - len(choice)]
                 rows.append(two_part_row(tokenizer, first, choice))
-        present = np.arange(number) < np.array(counts)[:, None]  # [N, C]
-        arrays = {"choice_mask": present.astype(np.float32)}
+        is_present = np.arange(number) < np.array(counts)[:, None]  # [N, C]
+        arrays = {"choice_mask": is_present.astype(np.float32)}
         labels = [example.label for example in examples]
         if None not in labels:
             arrays["labels"] = np.array(labels, np.int32)
@@ -350,13 +350,15 @@ class MultipleChoice(Task):
         # Exported models return a logit for every row, even for absent choices.
         logits = outputs["logits"].reshape(len(examples), -1)  # [N, C]
         counts = np.array([len(example.choices) for example in examples])
-        present = np.arange(logits.shape[1]) < counts[:, None]
+        is_present = np.arange(logits.shape[1]) < counts[:, None]
         is_empty = np.zeros(logits.shape, bool)
         for row, example in zip(is_empty, examples, strict=True):
             row[: len(example.choices)] = [not x for x in example.choices]
         logits = without_empty(logits, is_empty)
-        shares = self.probabilities(np.where(present, logits, IMPOSSIBLE))
-        return [Prediction(int(row.argmax()), row) for row in shares]
+        probabilities = self.probabilities(
+            np.where(is_present, logits, IMPOSSIBLE)
+        )
+        return [Prediction(int(row.argmax()), row) for row in probabilities]
 
     def for_queries(self):
         """Return a copy of the task that computes only a query's choices."""
@@ -369,11 +371,11 @@ class MultipleChoice(Task):
 
     def answer(self, query, prediction, top):
         choices = query["choices"]
-        shares = prediction.probabilities[: len(choices)]  # 0 if absent
+        probabilities = prediction.probabilities[: len(choices)]  # 0 if absent
         return {
             "choice": prediction.label,
             "text": choices[prediction.label],
-            "probabilities": shares.tolist(),
+            "probabilities": probabilities.tolist(),
         }
 
     def score(self, examples, predictions):
@@ -389,12 +391,14 @@ class MultipleChoice(Task):
     def write_predictions(self, path, examples, predictions):
         ids = [example.id for example in examples]
         labels = [example.label for example in examples]
-        known = None if None in labels else [LETTERS[x] for x in labels]
+        label_letters = None if None in labels else [LETTERS[x] for x in labels]
         predicted = [LETTERS[p.label] for p in predictions]
-        shares = np.array([p.probabilities for p in predictions]).T  # [C, N]
-        table = dict(zip(LETTERS, shares, strict=False))
-        written = [write_labels(path, ids, predicted, known, table)]
-        if known is None:
+        probabilities = np.array(
+            [p.probabilities for p in predictions]
+        ).T  # [C, N]
+        by_choice = dict(zip(LETTERS, probabilities, strict=False))
+        written = [write_labels(path, ids, predicted, label_letters, by_choice)]
+        if label_letters is None:
             return written
         errors = [("id", "question", "prediction", "answer")]
         for example, p in zip(examples, predictions, strict=True):

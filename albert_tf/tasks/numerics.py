@@ -49,16 +49,16 @@ def top(values: Array, number: int) -> tuple[Array, Array]:
     xp = library(values)
     if xp is not np:
         return xp.math.top_k(values, xp.minimum(number, xp.shape(values)[1]))
-    places = np.argsort(-values, axis=1, kind="stable")[:, :number]
-    return np.take_along_axis(values, places, axis=1), places
+    indices = np.argsort(-values, axis=1, kind="stable")[:, :number]
+    return np.take_along_axis(values, indices, axis=1), indices
 
 
-def chosen(values: Array, places: Array) -> Array:
+def values_at(values: Array, positions: Array) -> Array:
     """Return the values of rows [R, T] at positions [R, K, M] in each row."""
     xp = library(values)
     if xp is not np:
-        return xp.gather(values, places, batch_dims=1)
-    return values[np.arange(len(values))[:, None, None], places]
+        return xp.gather(values, positions, batch_dims=1)
+    return values[np.arange(len(values))[:, None, None], positions]
 
 
 class Spans(NamedTuple):
@@ -94,8 +94,8 @@ def beam_spans(
     first = outputs["start_top_index"][..., None]
     last = outputs["end_top_index"]
     start = outputs["start_top_log_probs"][..., None]
-    fits = chosen(begins, first) & chosen(inside, last)
-    start = library(begins).where(fits, start, IMPOSSIBLE)
+    is_valid = values_at(begins, first) & values_at(inside, last)
+    start = library(begins).where(is_valid, start, IMPOSSIBLE)
     return Spans(first, last, start, outputs["end_top_log_probs"])
 
 
@@ -108,7 +108,7 @@ def candidates(
     begins: Array,
     inside: Array,
     number: int,
-    longest: int,
+    max_length: int,
 ) -> Spans:
     """Return candidate spans; the start score of non-answers is `IMPOSSIBLE`.
 
@@ -119,13 +119,13 @@ def candidates(
       inside: bool [R, T], whether an answer may end at a token.
       number: the number of starts and of ends to try; ignored for `beam`, whose
         outputs already contain the candidates.
-      longest: the maximum number of tokens in an answer.
+      max_length: the maximum number of tokens in an answer.
     """
     xp = library(begins)
     first, last, start, end = SPANS[head](outputs, begins, inside, number)
-    fits = (last >= first) & (last < first + longest)  # [R, K, M]
-    start = xp.where(fits, start, IMPOSSIBLE)
-    shape = xp.shape(fits)
+    is_valid = (last >= first) & (last < first + max_length)  # [R, K, M]
+    start = xp.where(is_valid, start, IMPOSSIBLE)
+    shape = xp.shape(is_valid)
     return Spans(
         *(
             xp.reshape(xp.broadcast_to(x, shape), [shape[0], -1])
@@ -142,7 +142,7 @@ def likeliest(
     The result contains only pieces of the vocabulary. The embedding table may
     have additional rows, whose logits are ignored.
     """
-    shares = softmax(logits)[: tokenizer.vocab_size]
-    best = np.argsort(-shares, kind="stable")[:number]
+    probabilities = softmax(logits)[: tokenizer.vocab_size]
+    best = np.argsort(-probabilities, kind="stable")[:number]
     pieces = tokenizer.pieces(best)
-    return list(zip(pieces, shares[best].tolist(), strict=True))
+    return list(zip(pieces, probabilities[best].tolist(), strict=True))

@@ -97,7 +97,9 @@ class Predictor:
         predictor = Predictor(task, self.tokenizer, self.run)
         examples = [task.example(**query) for query in queries]
         pairs = zip(queries, predictor.predictions(examples), strict=True)
-        return [task.answer(query, found, top) for query, found in pairs]
+        return [
+            task.answer(query, prediction, top) for query, prediction in pairs
+        ]
 
 
 def write_tsv(path: str, table: Iterable[Sequence[str]]) -> str:
@@ -119,7 +121,7 @@ def write_labels(
     ids: Sequence[str],
     predictions: Sequence[str],
     labels: Sequence[str] | None,
-    shares: dict[str, np.ndarray],
+    probabilities: dict[str, np.ndarray],
 ) -> str:
     """Write a table of predicted labels; return its path.
 
@@ -128,12 +130,12 @@ def write_labels(
       ids: the examples' names.
       predictions: the predicted labels.
       labels: the true labels, or None if any label is unknown.
-      shares: {class: its probability in each example}.
+      probabilities: {class: its probability in each example}.
     """
     columns = {"id": ids, "prediction": predictions}
     if labels is not None:
         columns["label"] = labels
-    for name, values in shares.items():
+    for name, values in probabilities.items():
         columns[f"p({name})"] = [f"{x:.6f}" for x in values]
     rows = zip(*columns.values(), strict=True)
     return write_tsv(f"{path}.tsv", [list(columns), *rows])

@@ -102,9 +102,9 @@ def question_features(
         query = query[: config.max_query_length]
         context = encoded(question.context)
         number = context.shape[1]
-        room = config.max_seq_length - len(query) - 3
+        size = config.max_seq_length - len(query) - 3
         # Even an empty context has one window, which is empty.
-        windows = make_windows(number, room, config.doc_stride) or [(0, 0)]
+        windows = make_windows(number, size, config.doc_stride) or [(0, 0)]
         best_of = best_windows(number, windows)
         for i, (start, length) in enumerate(windows):
             window = slice(start, start + length)
@@ -114,11 +114,11 @@ def question_features(
             offsets.append(context[1:, window])
             best.append(best_of[window] == i)
         counts.append(len(windows))
-    known = all(question.answers is not None for question in examples)
+    is_labeled = all(question.answers is not None for question in examples)
     starts, ends = np.concatenate(offsets, axis=1)
     return Features.from_rows(
         rows,
-        {"labels": np.array(labels, np.int32)} if known else {},
+        {"labels": np.array(labels, np.int32)} if is_labeled else {},
         tokenizer.pad_id,
         config.max_seq_length,
         notes={
@@ -162,8 +162,8 @@ def answer_tokens(
     """
     begins, inside = np.zeros([2, len(windows), width], bool)
     for row, window in enumerate(windows):
-        place = slice(window.position, window.position + len(window.starts))
-        begins[row, place], inside[row, place] = window.is_best, True
+        span = slice(window.position, window.position + len(window.starts))
+        begins[row, span], inside[row, span] = window.is_best, True
     return begins, inside
 
 
@@ -208,9 +208,9 @@ class QuestionAnswering(Task):
         """The metrics that can be the main metric."""
         return SCORES[self.scoring]
 
-    def check(self, given):
-        super().check(given)
-        limit = given.get("null_score_diff_threshold")
+    def check(self, changes):
+        super().check(changes)
+        limit = changes.get("null_score_diff_threshold")
         require(
             limit is None or self.impossible is not False,
             "`null_score_diff_threshold` does not apply if every question "
@@ -231,14 +231,14 @@ class QuestionAnswering(Task):
             max_query_length=c.max_query_length,
         )
 
-    def fitted_lengths(self, config, given):
+    def fitted_lengths(self, config, changes):
         """Return lengths that give a question at most a quarter of a row.
 
         A given `max_query_length` does not change. The stride and the answer
         length fit the rest of the row.
         """
         length, query = config.max_seq_length, config.max_query_length
-        if "max_query_length" not in given:
+        if "max_query_length" not in changes:
             query = min(query, max(1, length // 4))
         room = max(1, length - 3 - query)
         return {
@@ -299,13 +299,15 @@ class QuestionAnswering(Task):
             examples, question_windows(features), strict=True
         ):
             numbers, windows = map(list, zip(*rows, strict=True))
-            own = {name: x[numbers] for name, x in outputs.items()}
-            spans = self.candidates(own, *answer_tokens(windows, width))
+            question_outputs = {name: x[numbers] for name, x in outputs.items()}
+            spans = self.candidates(
+                question_outputs, *answer_tokens(windows, width)
+            )
             n = self.config.n_best_size
             best = n_best(question.context, windows, spans, n)
             odds = None
             if self.impossible:
-                odds = float(self.no_answer(own).min())
+                odds = float(self.no_answer(question_outputs).min())
                 odds -= best[0].score if self.odds_are_relative else 0.0
             predictions.append(AnswerPrediction(best, odds))
         return predictions
@@ -313,8 +315,8 @@ class QuestionAnswering(Task):
     def candidates(self, outputs, begins, inside) -> Spans:
         """Return the spans in rows [R] that may be answers."""
         c = self.config
-        how = c.n_best_size, c.max_answer_length
-        return candidates(c.answer_head, outputs, begins, inside, *how)
+        limits = c.n_best_size, c.max_answer_length
+        return candidates(c.answer_head, outputs, begins, inside, *limits)
 
     def no_answer(self, outputs):
         """Return the score [R] of each row for having no answer."""
@@ -374,12 +376,14 @@ class QuestionAnswering(Task):
         answers = [
             {
                 "text": answer.text,
-                "start": answer.place[0],
-                "end": answer.place[1],
+                "start": answer.span[0],
+                "end": answer.span[1],
                 "score": answer.score,
-                "probability": share,
+                "probability": probability,
             }
-            for answer, share in zip(best, probabilities(best), strict=True)
+            for answer, probability in zip(
+                best, probabilities(best), strict=True
+            )
         ]
         odds = {"null_odds": prediction.null_odds} if self.impossible else {}
         return {"answer": self.value(prediction), "answers": answers} | odds

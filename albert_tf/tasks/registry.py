@@ -52,13 +52,13 @@ def glue(
     labels: tuple[str, ...] = BINARY,
     scores: tuple[str, ...] = ("accuracy",),
     kind: type[SentenceTask] = Classification,
-    **more,
+    **fields,
 ) -> SentenceTask:
     """Return the task for a GLUE data set.
 
-    The first of `scores` is the main metric. `more` overrides default fields.
+    The first of `scores` is the main metric. `fields` overrides default fields.
     """
-    usual = {
+    defaults = {
         "folder": name.upper(),
         "splits": splits_of("train.tsv", "dev.tsv", "test.tsv"),
         "submissions": {"": f"{name.upper()}.tsv"},
@@ -67,12 +67,12 @@ def glue(
         "scores": scores,
         "main_metric": scores[0],
     }
-    return kind(name=name, **usual | more)
+    return kind(name=name, **defaults | fields)
 
 
-def pair(first: str, second: str, label: str, **more) -> Columns:
+def pair(first: str, second: str, label: str, **fields) -> Columns:
     """Return the columns for pairs of sentences."""
-    return Columns(first, second, (label,), **more)
+    return Columns(first, second, (label,), **fields)
 
 
 SENTENCES = pair("sentence1", "sentence2", "label", id="index")
@@ -156,7 +156,7 @@ def clue(
     labels: tuple[str, ...] = BINARY,
     submission: str = "",
     train: str = "train.json",
-    **more,
+    **fields,
 ) -> Classification:
     """Return the task for a CLUE data set, whose files are JSON lines."""
     return Classification(
@@ -168,7 +168,7 @@ def clue(
         predict_columns=dataclasses.replace(columns, id="id"),
         labels=labels,
         submissions={"": f"{submission or name}_predict.json"},
-        **more,
+        **fields,
     )
 
 
@@ -223,7 +223,7 @@ CHINESE = (
 )
 
 # Tasks for the user's own files; flags name the columns.
-OWN = (
+GENERIC = (
     Classification(
         name="classification", scores=("accuracy", "macro_f1", "matthews")
     ),
@@ -244,7 +244,7 @@ OWN = (
 )
 
 
-def squad(version: str, **more) -> QuestionAnswering:
+def squad(version: str, **fields) -> QuestionAnswering:
     """Return the task for one version of SQuAD."""
     return QuestionAnswering(
         name=f"squad-{version}",
@@ -253,7 +253,7 @@ def squad(version: str, **more) -> QuestionAnswering:
             "train": {"": f"train-v{version}.json"},
             "eval": {"": f"dev-v{version}.json"},
         },
-        **more,
+        **fields,
     )
 
 
@@ -306,9 +306,9 @@ ENTITIES = (
     ),
 )
 
-ROWS = (*OWN, *GLUE, *SQUAD, *RACE, *ENTITIES, *CHINESE)
+ROWS = (*GENERIC, *GLUE, *SQUAD, *RACE, *ENTITIES, *CHINESE)
 TASKS = {task.name: task for task in ROWS}
-KINDS: dict[str, type[Task]] = {row.kind: type(row) for row in OWN}
+KINDS: dict[str, type[Task]] = {row.kind: type(row) for row in GENERIC}
 
 MARKS = str.maketrans("", "", "_-.")
 
@@ -320,7 +320,7 @@ def plain(name: str) -> str:
 
 def find(name: str) -> Task:
     """Find a task by name; sst-2, SST_2 and sst2 are the same name."""
-    tasks = {plain(known): task for known, task in TASKS.items()}
+    tasks = {plain(task_name): task for task_name, task in TASKS.items()}
     rule = f"`task` must be one of {', '.join(TASKS)}."
     require(plain(name) in tasks, rule, task=name)
     return tasks[plain(name)]
@@ -352,17 +352,17 @@ def _checked(task: Task) -> Task:
     Fine-tuning writes submissions to its output folder, so the name of a
     submission must not contain a path.
     """
-    usual, values = vars(type(task).config), vars(task)
+    defaults, values = vars(type(task).config), vars(task)
     for name, value in vars(task.config).items():
-        if value is None and usual[name] is not None:
+        if value is None and defaults[name] is not None:
             raise ValueError(f"`{name}` is missing")
-    chosen = vars(task.layout) if isinstance(task, MultipleChoice) else values
-    for name in chosen.keys() & CHOICES.keys():
-        if chosen[name] not in CHOICES[name]:
-            raise ValueError(f"`{name}` is {chosen[name]!r:.60}")
+    settings = vars(task.layout) if isinstance(task, MultipleChoice) else values
+    for name in settings.keys() & CHOICES.keys():
+        if settings[name] not in CHOICES[name]:
+            raise ValueError(f"`{name}` is {settings[name]!r:.60}")
     labels = values.get("labels", ())
-    few = task.has_classes and len(labels) < task.fewest_labels
-    if few or len({*labels}) < len(labels):
+    too_few = task.has_classes and len(labels) < task.fewest_labels
+    if too_few or len({*labels}) < len(labels):
         raise ValueError(f"`labels` are {labels!r:.60}")
     "".join(labels).encode()  # an error for lone surrogates
     if isinstance(task, SentenceTask) and not {*task.scores} <= METRICS.keys():

@@ -51,9 +51,9 @@ def find_answer(context: str, text: str, start: int) -> int | None:
     if text and start >= 0 and context.startswith(text, start):
         return start
     # The look-ahead finds occurrences that overlap.
-    places = re.finditer(f"(?={re.escape(text)})", context) if text else ()
-    places = [match.start() for match in places]
-    return min(places, key=lambda x: abs(x - start), default=None)
+    starts = re.finditer(f"(?={re.escape(text)})", context) if text else ()
+    starts = [match.start() for match in starts]
+    return min(starts, key=lambda x: abs(x - start), default=None)
 
 
 def is_cell(value: Any) -> bool:
@@ -80,24 +80,24 @@ def answers_in(qa: dict, where: str) -> list[tuple[str, int | None]]:
     the Hugging Face Hub, or one or more texts, whose starts are None. Empty
     texts are ignored.
     """
-    found = plain(qa["answers"])
-    if isinstance(found, str):
-        found = from_json(found)
-    if isinstance(found, dict):
+    raw_answers = plain(qa["answers"])
+    if isinstance(raw_answers, str):
+        raw_answers = from_json(raw_answers)
+    if isinstance(raw_answers, dict):
         texts, starts = (
             x if isinstance(x, list) else [x]
-            for x in map(plain, map(found.get, ("text", "answer_start")))
+            for x in map(plain, map(raw_answers.get, ("text", "answer_start")))
         )
         rule = f"{where}: every answer must have an `answer_start`."
-        require(len(texts) == len(starts), rule, answers=found)
+        require(len(texts) == len(starts), rule, answers=raw_answers)
         pairs = zip(texts, starts, strict=True)
-        found = [{"text": t, "answer_start": s} for t, s in pairs]
-    if isinstance(found, str):
-        found = [found]
+        raw_answers = [{"text": t, "answer_start": s} for t, s in pairs]
+    if isinstance(raw_answers, str):
+        raw_answers = [raw_answers]
     rule = f"{where}: `answers` must be a list, an object or a text."
-    require(isinstance(found, list), rule, answers=brief(found))
+    require(isinstance(raw_answers, list), rule, answers=brief(raw_answers))
     answers = []
-    for answer in found:
+    for answer in raw_answers:
         text, start = answer, None
         if not isinstance(answer, str):
             text = field(answer, "text", str, where)
@@ -188,9 +188,9 @@ class Reader:
         for entry in entries(self.path):
             value = entry.qa.get("id")
             name = str(value) if is_cell(value) else ""
-            own = name and name not in questions
+            is_unique = name and name not in questions
             rule = "every question must have a unique `id`."
-            require(own, f"{entry.where}: {rule}", id=repr(value))
+            require(is_unique, f"{entry.where}: {rule}", id=repr(value))
             questions[name] = self._question(name, entry)
         if self.moved:
             print(
@@ -214,13 +214,13 @@ class Reader:
         where = entry.where_answers or f"{self.path}, question {name}"
         text = field(qa, "question", str, where)
         impossible = bool(files.flag_in(qa, "is_impossible", where))
-        given = qa.get("answers") is not None
-        answers = answers_in(qa, where) if given else []
+        has_answers = qa.get("answers") is not None
+        answers = answers_in(qa, where) if has_answers else []
         if self.part == "predict" and not answers:
-            known = self.impossible and impossible
-            return Question(name, text, context, () if known else None)
+            unanswerable = self.impossible and impossible
+            return Question(name, text, context, () if unanswerable else None)
         rule = f"{where}: `answers` is required, except for prediction."
-        require(given or impossible, rule, answers=None)
+        require(has_answers or impossible, rule, answers=None)
         if not answers and not self.impossible:
             self.faults.append(
                 f"{where}: every question of this task must have an answer; "
@@ -242,17 +242,17 @@ class Reader:
         are counted.
         """
         for text, start in answers:
-            place = find_answer(context, text, start or 0)
-            if place is not None:
-                self.moved += start not in (place, None)
-                return place, place + len(text)
+            position = find_answer(context, text, start or 0)
+            if position is not None:
+                self.moved += start not in (position, None)
+                return position, position + len(text)
         if self.part == "train":
             text = answers[0][0]
-            form = functools.partial(unicodedata.normalize, "NFKC")
+            normalize = functools.partial(unicodedata.normalize, "NFKC")
             hint = (
                 "; it is there in another Unicode form, so normalize both "
                 "texts, for example with NFKC"
-            ) * (form(text) in form(context))
+            ) * (normalize(text) in normalize(context))
             self.faults.append(
                 f"{where}: an answer must be in its context{hint}. Received: "
                 f"answer={text!r}"
@@ -285,7 +285,7 @@ class Answer:
     text: str
     start_score: float
     end_score: float
-    place: tuple[int, int]  # start and end in the context
+    span: tuple[int, int]  # start and end in the context
 
     @property
     def score(self) -> float:
@@ -322,14 +322,14 @@ def n_best(
     Source: `write_predictions_v1` and `_v2` of the released `squad_utils.py`.
     """
     scores = spans.start_score + spans.end_score  # [R, S]
-    rows, places = np.nonzero(np.isfinite(scores))
-    order = np.argsort(-scores[rows, places], kind="stable")
+    rows, columns = np.nonzero(np.isfinite(scores))
+    order = np.argsort(-scores[rows, columns], kind="stable")
     best: dict[str, Answer] = {}
-    for row, place in zip(rows[order], places[order], strict=True):
-        first, last, *values = (x[row, place].item() for x in spans)
-        text, where = text_answer(context, windows[row], first, last)
+    for row, column in zip(rows[order], columns[order], strict=True):
+        first, last, *values = (x[row, column].item() for x in spans)
+        text, span = text_answer(context, windows[row], first, last)
         if text and text not in best:
-            best[text] = Answer(text, *values, where)
+            best[text] = Answer(text, *values, span)
         if len(best) == n:
             break
     return list(best.values()) or [Answer("", NO_ANSWER, NO_ANSWER, (0, 0))]
@@ -350,8 +350,8 @@ class AnswerPrediction:
 
     def text(self, threshold: float | None) -> str:
         """Return the answer, or "" if the null odds exceed a threshold."""
-        known = None not in (threshold, self.null_odds)
-        return "" if known and self.null_odds > threshold else self.best[0].text
+        valid = None not in (threshold, self.null_odds)
+        return "" if valid and self.null_odds > threshold else self.best[0].text
 
 
 def nbest_entries(answers: Sequence[Answer]) -> list[dict]:
@@ -408,16 +408,16 @@ def write_answers(
     }
     if any(p.null_odds is not None for p in predictions):
         contents["null_odds"] = {q.id: p.null_odds for q, p in pairs}
-    named = {
+    outputs = {
         sibling(path, name) + ".json": content
         for name, content in contents.items()
     }
     target = submission_path(path, {"": submission})
     if target:
-        named[target] = texts
-    for file, content in named.items():
+        outputs[target] = texts
+    for file, content in outputs.items():
         files.write_json(file, content)
     if any(question.answers is None for question in examples):
-        return list(named)
+        return list(outputs)
     table = error_table(examples, list(texts.values()))
-    return [*named, write_tsv(sibling(path, "errors") + ".tsv", table)]
+    return [*outputs, write_tsv(sibling(path, "errors") + ".tsv", table)]

@@ -141,7 +141,7 @@ def class_named(text: str, labels: Sequence[str], where: str) -> str:
         number = label_text(float(FLAGS.get(text, text)), where)
         if number in labels:
             return number
-    rule = f"{where}: the label must be one of {shown(labels)}"
+    rule = f"{where}: the label must be one of {format_labels(labels)}"
     if any(map(BEGINS_AS_NUMBER.match, labels)):
         rule += "; if class names begin with numbers, every number is a name"
     elif number and number.isdecimal() and int(number) < len(labels):
@@ -151,13 +151,13 @@ def class_named(text: str, labels: Sequence[str], where: str) -> str:
     raise InputError(f"{rule}. Received: label={text!r}")
 
 
-def shown(labels: Sequence[str], most: int = 20) -> str:
-    """Return at most `most` labels as text for a message.
+def format_labels(labels: Sequence[str], limit: int = 20) -> str:
+    """Return at most `limit` labels as text for a message.
 
     The text states how many labels are omitted.
     """
-    text = ", ".join(labels[:most])
-    hidden = len(labels) - most
+    text = ", ".join(labels[:limit])
+    hidden = len(labels) - limit
     return f"{text} and {hidden} more" if hidden > 0 else text
 
 
@@ -186,7 +186,7 @@ def shares_in(
         are_sets or all(abs(sum(row) - 1) < 1e-3 for row in rows)
     )
     rule = "Rows of labels must have a share from 0 to 1 for each of "
-    rule += shown(classes)
+    rule += format_labels(classes)
     rule += "." if are_sets else ", and add up to 1."
     require(legal, rule, y=brief(rows[:1]))
     return np.array(rows, np.float64)
@@ -221,24 +221,26 @@ def named_sets(
     numbered = any(not row.are_flags for row in sets if row.texts)
     numbered = numbered or len(lengths) > 1 or lengths == {1}
     # If no class name is a number, 0 and 1 may be class indices.
-    doubtful = bool(labels) and not any(map(NUMBER.fullmatch, labels))
+    may_be_indices = bool(labels) and not any(map(NUMBER.fullmatch, labels))
     named = []
     for row in sets:
         texts, where = row
-        twice = len({*texts}) < len(texts)
-        flags = row.are_flags and (twice or not numbered)
-        if flags and len(texts) == len(labels):
-            there = [FLAGS[text] for text in texts]
-            named.append(tuple(itertools.compress(labels, there)))
+        has_duplicates = len({*texts}) < len(texts)
+        are_flags = row.are_flags and (has_duplicates or not numbered)
+        if are_flags and len(texts) == len(labels):
+            is_set = [FLAGS[text] for text in texts]
+            named.append(tuple(itertools.compress(labels, is_set)))
             continue
         rule = "there must be a 0 or 1 for each of "
-        rule += shown(labels) or "the classes, whose names are not known"
-        if not twice:
+        rule += (
+            format_labels(labels) or "the classes, whose names are not known"
+        )
+        if not has_duplicates:
             rule = "0 and 1 may be class numbers, or flags of too few classes; "
-            rule += f"use the names {shown(labels)}"
-        doubt = flags and (twice or doubtful)
+            rule += f"use the names {format_labels(labels)}"
+        is_ambiguous = are_flags and (has_duplicates or may_be_indices)
         received = f"[{', '.join(texts)}]"
-        require(not doubt, f"{where}: {rule}.", label=received)
+        require(not is_ambiguous, f"{where}: {rule}.", label=received)
         named.append(tuple(class_named(x, labels, where) for x in texts))
     return named
 
@@ -325,8 +327,8 @@ def marked_spans(row: Row) -> Row:
         )
         # Where two marks meet, the mark that ends a span comes first.
         marks += [(start, 1, before), (end, 0, after)]
-    for place, _, mark in sorted(marks, reverse=True):
-        text = text[:place] + mark + text[place:]
+    for position, _, mark in sorted(marks, reverse=True):
+        text = text[:position] + mark + text[position:]
     return Row(row.where, row.values | {"text": text})
 
 
@@ -435,7 +437,7 @@ def read_rows(path: str | InMemoryTable, columns: Columns) -> Iterator[Row]:
     files.require_file(files.is_file(path), "The data file", path)
     broken = 0
 
-    def pass_over(error: BadData, line: bytes) -> None:
+    def skip_line(error: BadData, line: bytes) -> None:
         nonlocal broken
         if line or not columns.skip_broken:
             raise error
@@ -445,7 +447,7 @@ def read_rows(path: str | InMemoryTable, columns: Columns) -> Iterator[Row]:
         rule = "The data file must not be empty."
         require(source.head.strip(b"\xef\xbb\xbf \r\n\t"), rule, path=path)
         kind = columns.format or _kind(source, path)
-        yield from row_files.read(source, path, kind, columns.header, pass_over)
+        yield from row_files.read(source, path, kind, columns.header, skip_line)
     if broken:
         print(f"Note: {path}: skipped {broken} broken lines")
 

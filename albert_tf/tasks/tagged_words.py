@@ -78,12 +78,12 @@ def words_of(text: str) -> list[tuple[int, int]]:
     ]
 
 
-def divided(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Return the words of a text, split as in exported models."""
     return [text[start:end] for start, end in words_of(text)]
 
 
-def listed(value: Any) -> Any:
+def parse_list(value: Any) -> Any:
     """Return the list in a JSON cell, or any other value unchanged."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
@@ -96,19 +96,19 @@ def listed(value: Any) -> Any:
 def words_in(row: Row, column: str, tags: Any) -> tuple[str, ...]:
     """Return the words in a row's cell, which contains a list or a text.
 
-    `divided` splits a text, unless only splitting at spaces results in one word
-    per tag.
+    `split_words` splits a text, unless only splitting at spaces results in one
+    word per tag.
     """
     value = cell(row, column, "text_column")
-    words = listed(value)
+    words = parse_list(value)
     legal = isinstance(words, list) and all(isinstance(x, str) for x in words)
     if isinstance(value, str) and not legal:
         words = value
         spaced = isinstance(tags, list) and len(words.split()) == len(tags)
-        either = divided(words)
-        if spaced and len(either) != len(tags):
-            either = words.split()
-        return tuple(either)
+        parts = split_words(words)
+        if spaced and len(parts) != len(tags):
+            parts = words.split()
+        return tuple(parts)
     rule = f"{row.where}: column {column} must be a list of texts, or a text."
     require(legal, rule, **{column: brief(words)})
     return tuple(words)
@@ -116,7 +116,7 @@ def words_in(row: Row, column: str, tags: Any) -> tuple[str, ...]:
 
 def tags_in(row: Row, column: str) -> list[str | None]:
     """Return the tags of a row as texts; a missing tag is None."""
-    tags, where = listed(cell(row, column, "label_column")), row.label_where
+    tags, where = parse_list(cell(row, column, "label_column")), row.label_where
     if isinstance(tags, str):
         tags = re.split(DIVIDERS, tags.strip()) if tags.strip() else []
     rule = f"{where}: column {column} must be a list of tags."
@@ -126,27 +126,27 @@ def tags_in(row: Row, column: str) -> list[str | None]:
 
 def sentence_in(row: Row, words: str, tags: str, tagged: bool) -> Sentence:
     """Return the sentence of a row; for the arguments, see `read_conll`."""
-    known = None
+    row_tags = None
     if tagged or row.values.get(tags) is not None:
-        known = tags_in(row, tags)
-    texts = words_in(row, words, known)
-    if known is None:
+        row_tags = tags_in(row, tags)
+    texts = words_in(row, words, row_tags)
+    if row_tags is None:
         return Sentence(texts, None, row.where, None)
     require(
-        len(known) == len(texts),
+        len(row_tags) == len(texts),
         f"{row.label_where}: every word must have a tag.",
         words=len(texts),
-        tags=len(known),
+        tags=len(row_tags),
     )
-    if None in known:
+    if None in row_tags:
         rule = f"{row.label_where}: every word must have a tag."
-        require(not tagged, rule, **{f"tag {known.index(None)}": None})
-        known = None
-    tags = None if known is None else tuple(known)
+        require(not tagged, rule, **{f"tag {row_tags.index(None)}": None})
+        row_tags = None
+    tags = None if row_tags is None else tuple(row_tags)
     return Sentence(texts, tags, row.label_where, None)
 
 
-def joined(rows: Iterable[Row], column: str) -> Iterator[Row]:
+def group_rows(rows: Iterable[Row], column: str) -> Iterator[Row]:
     """Yield one row per sentence, from a table with one word per row.
 
     Args:
@@ -175,7 +175,7 @@ def have_words(rows: list[Row], column: str, id_column: str) -> bool:
 
     Words may contain spaces if rows share the name of their sentence.
     """
-    cells = [listed(row.values.get(column)) for row in rows]
+    cells = [parse_list(row.values.get(column)) for row in rows]
     if not all(isinstance(x, str | None) for x in cells):
         return False
     names = [row.values.get(id_column) for row in rows]
@@ -198,14 +198,14 @@ def rows_of_words(
     tags = column_in(names, tag_column, TAGS_COLUMN, TAG_NAMES)
     if len(rows) > 1 and have_words(rows, words, id_column):
         id_column = id_column or sentence_column(rows[0].values)
-        alone = tagged and isinstance(rows[0].values.get(tags), str)
+        single_tag = tagged and isinstance(rows[0].values.get(tags), str)
         require(
-            id_column or not alone,
+            id_column or not single_tag,
             f"{rows[0].where}: if each row is a word, `id_column` must name "
             "the column of sentence names.",
             columns=", ".join(rows[0].values),
         )
-        rows = list(joined(rows, id_column)) if id_column else rows
+        rows = list(group_rows(rows, id_column)) if id_column else rows
     sentences = [sentence_in(row, words, tags, tagged) for row in rows]
     if tagged:  # prediction covers all rows
         sentences = [s for s in sentences if s.words]
@@ -213,23 +213,23 @@ def rows_of_words(
 
 
 def column_in(
-    names: Iterable[str], column: str, usual: str, alike: set[str]
+    names: Iterable[str], column: str, default: str, aliases: set[str]
 ) -> str:
     """Return the name of a table's column.
 
     Args:
       names: all columns of the table.
       column: the requested column; "" or a number if no name is requested.
-      usual: the default column.
-      alike: other usual names; if `usual` is absent and the table has exactly
-        one of these columns, the result is that column.
+      default: the default column.
+      aliases: other usual names; if `default` is absent and the table has
+        exactly one of these columns, the result is that column.
     """
-    name, names = name_in_table(column, usual), list(names)
-    others = [x for x in names if x.lower() in alike]
-    asked = column and name == column
-    return name if asked or name in names or len(others) != 1 else others[0]
+    name, names = name_in_table(column, default), list(names)
+    others = [x for x in names if x.lower() in aliases]
+    explicit = column and name == column
+    return name if explicit or name in names or len(others) != 1 else others[0]
 
 
-def name_in_table(column: str, usual: str) -> str:
+def name_in_table(column: str, default: str) -> str:
     """Return a column's name in a table, or the default for "" or a number."""
-    return usual if not column or column.isdecimal() else column
+    return default if not column or column.isdecimal() else column

@@ -64,14 +64,14 @@ def typed(kind: Any, value: Any) -> Any:
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         return kind(**{k: typed(hints[k], x) for k, x in value.items()})
-    outer = typing.get_origin(kind) or kind
-    legal = isinstance(value, JSON_TYPES[outer])
-    if not legal or isinstance(value, bool) and outer is not bool:
-        raise TypeError(f"{value!r:.60} is not of type {outer.__name__}")
-    if outer is not tuple:
+    origin = typing.get_origin(kind) or kind
+    legal = isinstance(value, JSON_TYPES[origin])
+    if not legal or isinstance(value, bool) and origin is not bool:
+        raise TypeError(f"{value!r:.60} is not of type {origin.__name__}")
+    if origin is not tuple:
         return value
-    of_items = typing.get_args(kind)[:1]
-    return tuple(typed(*of_items, x) if of_items else x for x in value)
+    item_types = typing.get_args(kind)[:1]
+    return tuple(typed(*item_types, x) if item_types else x for x in value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -128,22 +128,22 @@ class Task(abc.ABC):
     main_metric: str
     config: TaskConfig = DEFAULT_CONFIG
 
-    def updated(self, **given) -> "Task":
+    def updated(self, **settings) -> "Task":
         """Return the task, updated with a user's settings.
 
         If inputs become shorter, the other lengths are reduced to fit.
 
         Args:
-          **given: fields of `TaskConfig`, column names, and `main_metric`;
+          **settings: fields of `TaskConfig`, column names, and `main_metric`;
             None changes nothing.
         """
-        names = [name for name in DATA_SETTINGS if name in given]
-        data = DataConfig(**{name: given.pop(name) for name in names})
+        names = [name for name in DATA_SETTINGS if name in settings]
+        data = DataConfig(**{name: settings.pop(name) for name in names})
         columns = {name: getattr(data, name) for name in COLUMNS}
         columns = {k: v for k, v in columns.items() if v not in (None, ())}
         self._check_data(data, columns)
         task = self.renamed(columns) if columns else self
-        values = dataclasses.asdict(TaskConfig(**given))
+        values = dataclasses.asdict(TaskConfig(**settings))
         changes = {k: v for k, v in values.items() if v is not None}
         config = dataclasses.replace(self.config, **changes)
         if config.max_seq_length < self.config.max_seq_length:
@@ -178,22 +178,22 @@ class Task(abc.ABC):
         """Return the task with the column names from the settings."""
         raise NotImplementedError
 
-    def check(self, given: dict[str, Any]) -> None:
+    def check(self, changes: dict[str, Any]) -> None:
         """Raise an error for settings that conflict or do not apply.
 
         Args:
-          given: the fields of `config` that have just changed.
+          changes: the fields of `config` that have just changed.
         """
-        for name, value in given.items():
+        for name, value in changes.items():
             rule = f"Tasks of kind {self.kind} accept {', '.join(self.takes)}."
             require(name in self.takes, rule, **{name: value})
 
     def fitted_lengths(
-        self, config: TaskConfig, given: dict[str, Any]
+        self, config: TaskConfig, changes: dict[str, Any]
     ) -> dict[str, int]:
         """Return the other length settings, reduced to fit `max_seq_length`.
 
-        The caller ignores the returned values of lengths in `given`, so those
+        The caller ignores the returned values of lengths in `changes`, so those
         lengths do not change.
         """
         return {}
@@ -261,7 +261,7 @@ class Task(abc.ABC):
         """Return a copy of the task that reads only the columns of `table`."""
         return self
 
-    def nameless(self) -> "Task":
+    def without_ids(self) -> "Task":
         """Return a copy of the task that reads rows without an id column."""
         return self
 
@@ -282,7 +282,7 @@ class Task(abc.ABC):
         """Return the examples, with class shares if the labels are shares."""
         return examples
 
-    def texts_apart(self, examples: Sequence[Any]) -> Sequence | None:
+    def distinct_texts(self, examples: Sequence[Any]) -> Sequence | None:
         """Return the texts that a batch must not repeat.
 
         The result has one tuple of texts per example, or is None if a batch may
@@ -330,7 +330,7 @@ class Task(abc.ABC):
         """Return the task with a main metric that suits the given examples."""
         return self
 
-    def learns_alone(self, examples: Sequence[Any]) -> bool:
+    def supports_single_example(self, examples: Sequence[Any]) -> bool:
         """Return whether a batch of a single example has a useful loss."""
         return True
 
@@ -429,8 +429,8 @@ def with_settings(
     task: Task, data: DataConfig, config: TaskConfig = UNCHANGED
 ) -> Task:
     """Return the task with a run's settings; see `Task.updated`."""
-    given = {name: getattr(data, name) for name in DATA_SETTINGS}
-    return task.updated(**given, **vars(config))
+    data_settings = {name: getattr(data, name) for name in DATA_SETTINGS}
+    return task.updated(**data_settings, **vars(config))
 
 
 def example_file(task: Task, data: DataConfig, file: str) -> str:
@@ -441,15 +441,15 @@ def example_file(task: Task, data: DataConfig, file: str) -> str:
         "`train_file`, `eval_file` and `predict_file`.",
         data_dir=data.data_dir,
     )
-    tried = [files.join(data.data_dir, file)]
+    candidates = [files.join(data.data_dir, file)]
     if task.folder:
-        tried.append(files.join(data.data_dir, task.folder, file))
-    for path in tried:
+        candidates.append(files.join(data.data_dir, task.folder, file))
+    for path in candidates:
         if files.exists(path):
             return path
     raise InputError(
         f"`data_dir` must contain {file} of {task.name}. Received: "
-        f"data_dir={data.data_dir} (looked for {' and '.join(tried)})"
+        f"data_dir={data.data_dir} (looked for {' and '.join(candidates)})"
     )
 
 

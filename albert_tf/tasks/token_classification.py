@@ -30,13 +30,13 @@ from albert_tf.tasks.features import (
     make_windows,
 )
 from albert_tf.tasks.predictions import sibling, write_tsv
-from albert_tf.tasks.tables import TableColumns, class_named, shown
+from albert_tf.tasks.tables import TableColumns, class_named, format_labels
 from albert_tf.tasks.tagged_words import (
     TAGS_COLUMN,
     WORDS_COLUMN,
     Sentence,
-    divided,
     name_in_table,
+    split_words,
     words_of,
 )
 from albert_tf.tasks.task import Task
@@ -63,14 +63,14 @@ def encode_words(
     """
     words = list(dict.fromkeys(w for s in sentences for w in s.words))
     unknown = np.array([tokenizer.unk_id], np.int32)
-    known = {
+    ids_of = {
         word: ids if len(ids) else unknown
         for word, ids in zip(words, tokenizer.encode_batch(words), strict=True)
     }
-    return [[known[word] for word in s.words] for s in sentences]
+    return [[ids_of[word] for word in s.words] for s in sentences]
 
 
-def usual_stride(size: int) -> int:
+def default_stride(size: int) -> int:
     """Return the default number of tokens between the starts of windows."""
     return max(1, 3 * size // 4)
 
@@ -91,34 +91,34 @@ def note_tags(
       source: the file or table.
     """
     tagged = [s for s in sentences if s.tags is not None]
-    plain = [
+    untyped = [
         (s.where(i), tag)
         for s in tagged
         for i, tag in enumerate(s.tags)
         if tag != OUTSIDE and not parts(tag)[1]
     ]
     if scheme == CLASSES:
-        if plain and any(OUTSIDE in s.tags for s in tagged):
+        if untyped and any(OUTSIDE in s.tags for s in tagged):
             print(
-                f"Note: {source}: tags such as {plain[0][1]} are classes, "
+                f"Note: {source}: tags such as {untyped[0][1]} are classes, "
                 "because entities need prefixes as in B-PER; the metric is "
                 "accuracy"
             )
         return
-    if plain:
-        where, tag = plain[0]
+    if untyped:
+        where, tag = untyped[0]
         print(
-            f"Note: {source}: {len(plain)} tags mark no entity; the first is "
+            f"Note: {source}: {len(untyped)} tags mark no entity; the first is "
             f"{tag} at {where}"
         )
     if scheme == "BIO" and all(only_separates(s.tags) for s in tagged):
         return  # IOB1, in which an entity begins with I
-    broken = [(s, i) for s in tagged for i in breaks_of(s.tags, scheme)]
-    if broken:
-        sentence, word = broken[0]
+    breaks = [(s, i) for s in tagged for i in breaks_of(s.tags, scheme)]
+    if breaks:
+        sentence, word = breaks[0]
         where = sentence.where(min(word, len(sentence.words) - 1))
         print(
-            f"Note: {source}: {len(broken)} tags cannot follow the previous "
+            f"Note: {source}: {len(breaks)} tags cannot follow the previous "
             f"tag in the scheme {scheme}, the first at {where}; entities are "
             "found as in the script conlleval"
         )
@@ -165,8 +165,8 @@ class TokenClassification(Task):
             id_column=columns.get("id_column", self.id_column),
         )
 
-    def check(self, given):
-        super().check(given)
+    def check(self, changes):
+        super().check(changes)
         size, stride = self.window
         require(
             stride <= size,
@@ -176,17 +176,17 @@ class TokenClassification(Task):
             max_seq_length=self.config.max_seq_length,
         )
 
-    def fitted_lengths(self, config, given):
+    def fitted_lengths(self, config, changes):
         """Return a stride that lets windows overlap, if a stride is set."""
-        stride = usual_stride(config.max_seq_length - 2)
-        own = config.doc_stride
-        return {"doc_stride": min(own, stride)} if own else {}
+        stride = default_stride(config.max_seq_length - 2)
+        doc_stride = config.doc_stride
+        return {"doc_stride": min(doc_stride, stride)} if doc_stride else {}
 
     @property
     def window(self) -> tuple[int, int]:
         """The size of windows and the stride between them, in tokens."""
         size = self.config.max_seq_length - 2
-        return size, self.config.doc_stride or usual_stride(size)
+        return size, self.config.doc_stride or default_stride(size)
 
     def table(self, width=None, labeled=False):
         words = (name_in_table(self.word_column, WORDS_COLUMN),)
@@ -225,7 +225,7 @@ class TokenClassification(Task):
     def fitted(self, examples):
         labels = self.labels or all_tags(tags_of(examples))
         rule = "The training examples must have at least two different tags."
-        require(len(labels) > 1, rule, labels=shown(labels))
+        require(len(labels) > 1, rule, labels=format_labels(labels))
         scheme = find_scheme(labels)
         task = dataclasses.replace(self, scheme=scheme, labels=labels)
         return task.evaluated_on(examples)
@@ -240,15 +240,15 @@ class TokenClassification(Task):
 
     def identity(self):
         # The metric for classes depends on the labels.
-        own = {} if self.marks_entities else {"main_metric": "accuracy"}
-        return super().identity() | own
+        metric = {} if self.marks_entities else {"main_metric": "accuracy"}
+        return super().identity() | metric
 
     # Features.
 
     def features(self, examples, tokenizer):
         length = self.config.max_seq_length
-        number = {tag: i for i, tag in enumerate(self.labels)}
-        known = all(sentence.tags is not None for sentence in examples)
+        tag_index = {tag: i for i, tag in enumerate(self.labels)}
+        has_tags = all(sentence.tags is not None for sentence in examples)
         rows, labels = [], []
         notes: dict[str, list] = {"rows": [], "word_rows": [], "positions": []}
         for sentence, words in zip(
@@ -256,11 +256,11 @@ class TokenClassification(Task):
         ):
             windows, row_of, positions = self._windows(words)
             tags = [np.full(len(w) + 2, NO_LABEL, np.int32) for w in windows]
-            if known:
+            if has_tags:
                 for tag, row, position in zip(
                     sentence.tags, row_of, positions, strict=True
                 ):
-                    tags[row][position] = number[tag]
+                    tags[row][position] = tag_index[tag]
             rows += [packed_row(tokenizer, w, (), length) for w in windows]
             labels += tags
             notes["rows"].append(len(windows))
@@ -271,7 +271,7 @@ class TokenClassification(Task):
             {},
             tokenizer.pad_id,
             length,
-            token_arrays={"labels": np.concatenate(labels)} if known else {},
+            token_arrays={"labels": np.concatenate(labels)} if has_tags else {},
             fills={"labels": NO_LABEL},
             notes={k: np.array(v, np.int32) for k, v in notes.items()},
         )
@@ -299,18 +299,21 @@ class TokenClassification(Task):
         first = np.repeat(np.cumsum(row_counts) - row_counts, words)
         rows = first + notes["word_rows"]
         logits = outputs["logits"][rows, notes["positions"]]  # [words, C]
-        shares = self.probabilities(logits)
-        best, shares = shares.argmax(axis=1), shares.max(axis=1)  # [words]
+        probabilities = self.probabilities(logits)
+        best, probabilities = (
+            probabilities.argmax(axis=1),
+            probabilities.max(axis=1),
+        )  # [words]
         ends = np.cumsum(words)[:-1]
         return [
             Tags(tuple(self.labels[i] for i in tags), values)
             for tags, values in zip(
-                np.split(best, ends), np.split(shares, ends), strict=True
+                np.split(best, ends), np.split(probabilities, ends), strict=True
             )
         ]
 
     def example(self, text):
-        return Sentence(tuple(divided(text)), None, "", 1)
+        return Sentence(tuple(split_words(text)), None, "", 1)
 
     def value(self, prediction):
         return list(prediction.tags)
@@ -324,16 +327,16 @@ class TokenClassification(Task):
             (kind, words[first][0], words[last][1])
             for first, last, kind in spans
         ]
-        shares = prediction.probabilities.tolist()
-        tagged = zip(words, tags, shares, strict=True)
+        probabilities = prediction.probabilities.tolist()
+        tagged = zip(words, tags, probabilities, strict=True)
         return {
             "entities": [
                 {"text": text[a:b], "kind": kind, "start": a, "end": b}
                 for kind, a, b in entities
             ],
             "words": [
-                {"text": text[a:b], "tag": tag, "probability": share}
-                for (a, b), tag, share in tagged
+                {"text": text[a:b], "tag": tag, "probability": probability}
+                for (a, b), tag, probability in tagged
             ],
         }
 
@@ -348,14 +351,14 @@ class TokenClassification(Task):
         return {"accuracy": scores["accuracy"]}
 
     def write_predictions(self, path, examples, predictions):
-        known = all(sentence.tags is not None for sentence in examples)
+        has_tags = all(sentence.tags is not None for sentence in examples)
         table: list[Sequence[str]] = []
         for sentence, p in zip(examples, predictions, strict=True):
-            tags = [sentence.tags] if known else []
+            tags = [sentence.tags] if has_tags else []
             table += zip(sentence.words, *tags, p.tags, strict=True)
             table.append(())
         written = [write_tsv(f"{path}.conll", table)]
-        if not known:
+        if not has_tags:
             return written
         from albert_tf.tasks.metrics import confusion_table, entity_table
 

@@ -118,12 +118,12 @@ def test_columns_have_names_in_files_alone(tmp_path):
 
     The rows of a table in memory need no ids.
     """
-    task = fake(in_memory=lambda: "memory", nameless=lambda: "nameless")
+    task = fake(in_memory=lambda: "memory", without_ids=lambda: "without_ids")
     model = fake(task=task)
     for x, named, wanted in (
         ("a.tsv", True, task),
         (tmp_path, True, task),
-        ({"text": []}, True, "nameless"),
+        ({"text": []}, True, "without_ids"),
         ("a.tsv", False, "memory"),
     ):
         assert TaskModel.task_for(model, x, named) is wanted

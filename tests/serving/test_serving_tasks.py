@@ -54,7 +54,7 @@ def assert_answers(row, prediction, context, threshold):
     assert texts == [a.text for a in ranked] + [""] * missing
     close(row["probabilities"], probabilities(ranked) + [0.0] * missing)
     places = list(zip(row["starts"], row["ends"], strict=True))
-    assert places == [a.place for a in ranked] + [(0, 0)] * missing
+    assert places == [a.span for a in ranked] + [(0, 0)] * missing
     best = prediction.best[0]
     if best.text:
         close(row["scores"][0], best.score, 1e-4)

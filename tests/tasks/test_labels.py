@@ -11,10 +11,10 @@ from albert_tf.tasks.registry import find
 from albert_tf.tasks.tables import (
     ClassSet,
     class_named,
+    format_labels,
     label_text,
     named_sets,
     shares_in,
-    shown,
 )
 from albert_tf.tasks.task import with_settings
 from albert_tf.tasks.task_config import DataConfig
@@ -340,6 +340,6 @@ def test_a_message_lists_at_most_twenty_labels():
     """A message lists at most 20 labels, and states how many are omitted."""
     labels = [str(i) for i in range(22)]
     twenty = ", ".join(labels[:20])
-    assert shown(labels[:20]) == twenty
-    assert shown(labels[:21]) == f"{twenty} and 1 more"
-    assert shown(labels) == f"{twenty} and 2 more"
+    assert format_labels(labels[:20]) == twenty
+    assert format_labels(labels[:21]) == f"{twenty} and 1 more"
+    assert format_labels(labels) == f"{twenty} and 2 more"

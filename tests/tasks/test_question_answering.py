@@ -107,7 +107,7 @@ def test_answers_are_slices_of_the_context(words):
         if question.answers:
             best = prediction.best[0]
             assert best.text == question.answers[0]
-            assert question.context[slice(*best.place)] == best.text
+            assert question.context[slice(*best.span)] == best.text
             assert prediction.null_odds < 0
         else:
             assert prediction.null_odds > 0

@@ -153,8 +153,8 @@ def test_which_texts_must_differ():
         (("a", "b"), 0.0, None, True),
     ):
         examples = [Texts("", texts, score)]
-        assert TASK.texts_apart(examples) == apart
-        assert TASK.learns_alone(examples) == alone
+        assert TASK.distinct_texts(examples) == apart
+        assert TASK.supports_single_example(examples) == alone
 
 
 def test_files_of_vectors(tmp_path):

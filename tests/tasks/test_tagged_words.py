@@ -7,8 +7,8 @@ from albert_tf.data.row_files import Row
 from albert_tf.tasks.tagged_words import (
     WORD_NAMES,
     column_in,
+    group_rows,
     have_words,
-    joined,
     rows_of_words,
     sentence_in,
     tags_in,
@@ -99,13 +99,13 @@ def test_words_are_joined_to_sentences():
     An empty cell repeats the name above it.
     """
     rows = rows_of(n=[1, None, "", 1, 2, 1], w=list("abcdef"))
-    found = [(row.where, row.values) for row in joined(rows, "n")]
+    found = [(row.where, row.values) for row in group_rows(rows, "n")]
     assert found == [
         ("f:1", {"n": [1, None, "", 1], "w": ["a", "b", "c", "d"]}),
         ("f:5", {"n": [2], "w": ["e"]}),
         ("f:6", {"n": [1], "w": ["f"]}),
     ]
-    assert not list(joined([], "n"))
+    assert not list(group_rows([], "n"))
 
 
 @pytest.mark.parametrize(

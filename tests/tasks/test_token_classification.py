@@ -19,7 +19,7 @@ from albert_tf.tasks.registry import find
 from albert_tf.tasks.tagged_words import Sentence
 from albert_tf.tasks.task import with_settings
 from albert_tf.tasks.task_config import DataConfig, TaskConfig
-from albert_tf.tasks.token_classification import usual_stride
+from albert_tf.tasks.token_classification import default_stride
 from albert_tf.training.evaluator import Evaluator
 
 WORDS = "so the film good plot of \u200b this one and very bad it is".split(" ")
@@ -38,7 +38,7 @@ def make_task(length=8, **config):
 
 def test_the_usual_stride_is_three_quarters():
     """By default, windows overlap by a quarter, and a stride is at least 1."""
-    strides = [usual_stride(size) for size in (1, 2, 3, 8, 126)]
+    strides = [default_stride(size) for size in (1, 2, 3, 8, 126)]
     assert strides == [1, 1, 2, 6, 94]
 
 
