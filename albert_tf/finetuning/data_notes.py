@@ -13,7 +13,7 @@ from albert_tf.tasks.features import Features
 from albert_tf.tasks.task import Task
 from albert_tf.text.tokenizers import Tokenizer
 
-MOST_SHOWN = 10  # maximum number of labels to print
+MAX_SHOWN = 10  # maximum number of labels to print
 # With fewer examples per class than this, the labels may be row numbers.
 FEWEST_PER_CLASS = 1.5
 UNKNOWN_SHARE = 0.05  # of the tokens
@@ -47,7 +47,7 @@ def label_counts(
     return dict(zip(labels, counts.tolist(), strict=True))
 
 
-def looks(label: str) -> str:
+def normalize_label(label: str) -> str:
     """Normalize a label; labels that look alike become equal."""
     text = " ".join(unicodedata.normalize("NFKC", label).casefold().split())
     try:
@@ -56,25 +56,25 @@ def looks(label: str) -> str:
         return text
 
 
-def labels_alike(labels: Sequence[str]) -> list[list[str]]:
+def similar_labels(labels: Sequence[str]) -> list[list[str]]:
     """Return groups of labels that look alike.
 
     Such labels differ only in case, spaces or number format.
     """
     groups = defaultdict(list)
     for label in labels:
-        groups[looks(label)].append(label)
+        groups[normalize_label(label)].append(label)
     return [group for group in groups.values() if len(group) > 1]
 
 
 def label_notes(task: Task, counts: dict[str, int]) -> list[str]:
     """Return a line with the most frequent classes, and notes on classes."""
     ranked = sorted(counts, key=lambda label: -counts[label])
-    shown = [f"{label!r} {counts[label]:,}" for label in ranked[:MOST_SHOWN]]
-    more = len(ranked) - MOST_SHOWN
-    end = f" and {more:,} more classes" if more > 0 else ""
+    shown = [f"{label!r} {counts[label]:,}" for label in ranked[:MAX_SHOWN]]
+    hidden = len(ranked) - MAX_SHOWN
+    end = f" and {hidden:,} more classes" if hidden > 0 else ""
     lines = [f"classes: {', '.join(shown)}{end}"]
-    for group in labels_alike(ranked)[:3]:
+    for group in similar_labels(ranked)[:3]:
         names = ", ".join(map(repr, group))
         lines.append(f"Note: these classes may be one: {names}")
     joined = [x for x in ranked if any(sign in x for sign in SEPARATORS)]
@@ -84,7 +84,7 @@ def label_notes(task: Task, counts: dict[str, int]) -> list[str]:
             f"in a list; {joined[0]!r} is one class"
         )
     examples = sum(counts.values())
-    if len(counts) > MOST_SHOWN and examples < FEWEST_PER_CLASS * len(counts):
+    if len(counts) > MAX_SHOWN and examples < FEWEST_PER_CLASS * len(counts):
         lines.append(
             f"Note: {len(counts):,} classes for {examples:,} examples; is "
             "`label_column` the column of the labels?"
@@ -93,18 +93,18 @@ def label_notes(task: Task, counts: dict[str, int]) -> list[str]:
 
 
 def text_notes(
-    features: Features, tokenizer: Tokenizer, alone: bool = False
+    features: Features, tokenizer: Tokenizer, one_text_per_row: bool = False
 ) -> list[str]:
     """Return notes on empty texts and on unknown pieces.
 
     Args:
       features: the examples.
       tokenizer: the model's tokenizer.
-      alone: whether each text of an example has a row of its own.
+      one_text_per_row: whether each text of an example has a row of its own.
     """
     lines = []
     empty = int(np.sum(features.second_starts <= 2))  # [CLS] and [SEP]
-    if empty and alone:
+    if empty and one_text_per_row:
         lines.append(f"Note: {counted(empty, 'empty text')} (in any column)")
     elif empty:
         lines.append(
@@ -147,21 +147,21 @@ def word_notes(sentences: Sequence[Sequence[str]]) -> list[str]:
     Otherwise, the list is empty.
     """
     pairs = [
-        (former, latter)
+        (left, right)
         for words in sentences
-        for former, latter in itertools.pairwise(filter(None, words))
+        for left, right in itertools.pairwise(filter(None, words))
     ]
-    touching = [
-        (former, latter)
-        for former, latter in pairs
-        if _is_unspaced(former[-1]) and _is_unspaced(latter[0])
+    unspaced = [
+        (left, right)
+        for left, right in pairs
+        if _is_unspaced(left[-1]) and _is_unspaced(right[0])
     ]
-    if len(touching) <= UNSPACED_SHARE * len(pairs):
+    if len(unspaced) <= UNSPACED_SHARE * len(pairs):
         return []
-    former, latter = touching[0]
+    left, right = unspaced[0]
     return [
         "Note: a trained model divides a text at spaces, so texts to tag need "
-        f"a space between words such as {former!r} and {latter!r}, unless "
+        f"a space between words such as {left!r} and {right!r}, unless "
         "they are passed as lists of words"
     ]
 
@@ -178,5 +178,5 @@ def notes(
     if task.kind == "token_classification":
         lines += word_notes([sentence.words for sentence in examples])
     lines += missing_notes(examples)
-    alone = task.kind == "embedding"
-    return [*lines, *text_notes(features, tokenizer, alone)]
+    one_text_per_row = task.kind == "embedding"
+    return [*lines, *text_notes(features, tokenizer, one_text_per_row)]

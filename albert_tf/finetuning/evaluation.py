@@ -103,7 +103,7 @@ class TaskEvaluator:
         }
 
 
-SORTED = {"none": (), "evaluation": ("eval",), "all": ("train", "eval")}
+BUCKETED_PARTS = {"none": (), "evaluation": ("eval",), "all": ("train", "eval")}
 
 
 def bucketed(run: FinetuningConfig, strategy, part: str) -> bool:
@@ -114,7 +114,7 @@ def bucketed(run: FinetuningConfig, strategy, part: str) -> bool:
       strategy: the devices; on TPUs, batches are never bucketed.
       part: "train" or "eval".
     """
-    return part in SORTED[run.length_bucketing] and not is_tpu(strategy)
+    return part in BUCKETED_PARTS[run.length_bucketing] and not is_tpu(strategy)
 
 
 def load_evaluator(
@@ -140,10 +140,14 @@ def averaged_outputs(task: Task) -> Callable:
     head = task.head
 
     def outputs(ensemble, batch: Batch) -> dict[str, tf.Tensor]:
-        every = [head.outputs(member, batch) for member in ensemble.members]
+        member_outputs = [
+            head.outputs(member, batch) for member in ensemble.members
+        ]
         mean = {
-            name: tf.reduce_mean(tf.stack([x[name] for x in every]), axis=0)
-            for name in every[0]
+            name: tf.reduce_mean(
+                tf.stack([x[name] for x in member_outputs]), axis=0
+            )
+            for name in member_outputs[0]
         }
         return head.with_losses(mean, batch)
 
@@ -277,7 +281,7 @@ def write_report(
       writes: whether this process writes files.
       models: the directories of the weights.
     """
-    metrics, about = {}, {"task": job.task.name}
+    metrics, metadata = {}, {"task": job.task.name}
     metrics_file = files.join(folder, METRICS_FILE)
     for split in (*job.eval, *job.predict):
         values, predictions = evaluator.evaluate(split)
@@ -290,7 +294,7 @@ def write_report(
             if not files.exists(metrics_file):
                 # The file marks the folder as the output of an evaluation, so
                 # an interrupted run can be repeated.
-                write_metrics(folder, about)
+                write_metrics(folder, metadata)
             written = evaluator.tuned.write_predictions(
                 path, split.examples, predictions
             )
@@ -299,7 +303,7 @@ def write_report(
                 remove_tables(path)
     if writes:
         model = "; ".join(map(checkpoints.fingerprint, models))
-        write_metrics(folder, {**about, **metrics}, model)
+        write_metrics(folder, {**metadata, **metrics}, model)
         if is_finetuned(folder):
             write_card(folder, folder)
     return {name: values for name, values in metrics.items() if values}

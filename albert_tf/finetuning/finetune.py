@@ -71,18 +71,18 @@ def train(
     by_length = bucketed(s.run, strategy, "eval")
     evaluator = TaskEvaluator(trainer.evaluator, job.task, by_length)
     keep = KeepThreshold(s.training.eval_steps, job.best_metric, evaluator)
-    over = run_training(
+    is_complete = run_training(
         s, trainer, batches, lambda: evaluator.metrics(job.eval), keep, job
     )
-    return trainer.evaluator if over else None
+    return trainer.evaluator if is_complete else None
 
 
 def load(s: Settings, job: Job, strategy: tf.distribute.Strategy) -> Evaluator:
     """Return an evaluator of a fine-tuned model or of an ensemble."""
-    how = strategy, s.training.eval_batch_size, s.training.dtype_policy
+    options = strategy, s.training.eval_batch_size, s.training.dtype_policy
     if s.run.ensemble:
-        return evaluation.load_ensemble(s.run.ensemble, job, *how)
-    return evaluation.load_evaluator(s.run.source_dir, job.task, *how)
+        return evaluation.load_ensemble(s.run.ensemble, job, *options)
+    return evaluation.load_evaluator(s.run.source_dir, job.task, *options)
 
 
 def train_in_output_dir(
@@ -151,13 +151,15 @@ def write_summary(
       runs: {seed: metrics by split}.
     """
     values = summary(runs)
-    about = {"task": task, "seeds": list(runs)}
+    metadata = {"task": task, "seeds": list(runs)}
     split, metric = best_metric
     if split in next(iter(runs.values())):
         best = max(runs, key=lambda seed: runs[seed][split][metric])
-        about["best"] = seed_dir(output_dir, best)
-    each = {str(seed): run for seed, run in runs.items()}
-    evaluation.write_metrics(output_dir, {**about, **values, "runs": each})
+        metadata["best"] = seed_dir(output_dir, best)
+    by_seed = {str(seed): run for seed, run in runs.items()}
+    evaluation.write_metrics(
+        output_dir, {**metadata, **values, "runs": by_seed}
+    )
     return values
 
 
@@ -190,15 +192,15 @@ def run_seeds(
         "With `num_seeds`, `output_dir` must not be a model directory.",
         output_dir=s.run.output_dir,
     )
-    runs, together = {}, StopInTime(s.training.max_hours)
-    s = dataclasses.replace(s, hooks=(*s.hooks, together))
+    runs, time_limit = {}, StopInTime(s.training.max_hours)
+    s = dataclasses.replace(s, hooks=(*s.hooks, time_limit))
     first = s.training.random_seed
     for seed in range(first, first + s.run.num_seeds):
-        if together.stopped:
+        if time_limit.stopped:
             return {}
-        one = s.with_seed(seed)
-        print(f"Seed {seed}: {one.run.output_dir}", flush=True)
-        runs[seed] = run_job(one, job, strategy)
+        seed_settings = s.with_seed(seed)
+        print(f"Seed {seed}: {seed_settings.run.output_dir}", flush=True)
+        runs[seed] = run_job(seed_settings, job, strategy)
         keras.backend.clear_session()
     if not all(runs.values()) or not distribution.is_chief(strategy):
         return {}
@@ -222,7 +224,9 @@ def for_ensemble(s: Settings, job: Job) -> Job:
     return dataclasses.replace(job, task=task)
 
 
-def ask_teacher(s: Settings, job: Job, strategy: tf.distribute.Strategy) -> Job:
+def with_teacher_outputs(
+    s: Settings, job: Job, strategy: tf.distribute.Strategy
+) -> Job:
     """Return the job with the teacher's outputs for its training examples."""
     by_length = bucketed(s.run, strategy, "eval")
     size = s.training.eval_batch_size
@@ -247,7 +251,7 @@ def finetune_task(s: Settings) -> Metrics:
     strategy = workers or distribution.make_strategy(s.devices)
     s = s.with_dtype(strategy)
     if s.recipe.teacher and s.run.do_train:
-        job = ask_teacher(s, job, strategy)
+        job = with_teacher_outputs(s, job, strategy)
     run = run_seeds if s.run.num_seeds > 1 else run_job
     return run(s, job, strategy) or {}
 
@@ -279,8 +283,8 @@ def finetune(*configs, hooks: Iterable[Hook] | Hook = ()) -> RunResult:
       The directory, the metrics of each split and the run's history.
     """
     s = Settings(*configs, hooks=hooks and check_hooks(hooks))
-    rated = with_rate(s.optimizer, s.training)
-    s = dataclasses.replace(s, optimizer=rated)
+    optimizer = with_rate(s.optimizer, s.training)
+    s = dataclasses.replace(s, optimizer=optimizer)
     several = "," in (s.data.task or "")
     metrics = finetune_together(s) if several else finetune_task(s)
     for split, values in metrics.items():

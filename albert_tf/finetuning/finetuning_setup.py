@@ -309,8 +309,8 @@ class Settings:
         training, warmup = self.training, self.optimizer.num_warmup_steps
         steps, batch = training.num_train_steps, training.train_batch_size
         if steps is None:
-            wanted = examples * self.run.num_train_epochs / batch
-            steps = max(1, math.ceil(wanted))
+            exact_steps = examples * self.run.num_train_epochs / batch
+            steps = max(1, math.ceil(exact_steps))
         if warmup is None:
             warmup = int(steps * self.run.warmup_proportion)
         return dataclasses.replace(
@@ -405,10 +405,10 @@ class Job:
                 f"  {split.name}: {counted(examples, 'example')}{in_rows}, "
                 f"{split.features.full_rows()} of at least {length} tokens"
             )
-            found = notes(
+            split_notes = notes(
                 self.task, split.features, self.tokenizer, split.examples
             )
-            lines += [f"    {line}" for line in found]
+            lines += [f"    {line}" for line in split_notes]
         return "\n".join(lines)
 
 
@@ -420,17 +420,17 @@ def load_other(directory: str, setting: str, job: Job) -> Task:
       setting: the setting that names the directory.
       job: the job that uses the other model.
     """
-    place = {setting: directory}
+    received = {setting: directory}
     require(
         is_finetuned(directory),
         f"`{setting}` must name fine-tuned model directories.",
-        **place,
+        **received,
     )
     tokenizer = load_tokenizer(directory)
     require(
         tokenizer.fingerprint() == job.tokenizer.fingerprint(),
         f"All models of a run with `{setting}` must have the same tokenizer.",
-        **place,
+        **received,
     )
     config = AlbertConfig.from_model_dir(directory)
     config.check_length("max_seq_length", job.task.config.max_seq_length)
@@ -468,8 +468,8 @@ def prepare(
         if part == "eval":
             task = task.evaluated_on(first)
     splits: dict[str, tuple] = dict.fromkeys(PARTS, ())
-    for part, examples_of in examples.items():
-        for name, rows in examples_of.items():
+    for part, by_split in examples.items():
+        for name, rows in by_split.items():
             features = task.features(rows, tokenizer)
             full_name = "_".join(filter(None, (part, name)))
             splits[part] += (Split(full_name, rows, features),)

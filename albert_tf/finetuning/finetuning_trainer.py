@@ -61,7 +61,7 @@ def adversary(gradient: tf.Tensor, epsilon: float) -> tf.Tensor:
 
 
 @contextlib.contextmanager
-def words_changed(embeddings, change: Callable) -> Iterator[None]:
+def perturbed_words(embeddings, change: Callable) -> Iterator[None]:
     """Apply a function to word embeddings [B, T, E] in the `with` block."""
     embeddings.perturb = change
     try:
@@ -89,8 +89,8 @@ class FinetuningTrainer(Trainer):
         )
 
     def facts(self) -> dict[str, RunFact]:
-        own = facts(self.recipe, change="another recipe")
-        return super().facts() | own
+        recipe_facts = facts(self.recipe, change="another recipe")
+        return super().facts() | recipe_facts
 
     # Adversarial training.
 
@@ -106,19 +106,19 @@ class FinetuningTrainer(Trainer):
             return super()._micro_gradients(batch, divisors, seed)
         embeddings, words = self.model.albert.embeddings, []
         with tf.GradientTape() as tape:
-            with words_changed(embeddings, lambda x: words.append(x) or x):
+            with perturbed_words(embeddings, lambda x: words.append(x) or x):
                 loss, report = self._loss(batch, divisors, seed)
-        every = self._differentiate(tape, loss, words)
-        gradients, of_words = every[: -len(words)], every[-len(words) :]
-        moves = iter(
-            [tf.stop_gradient(adversary(g, epsilon)) for g in of_words]
+        grads = self._differentiate(tape, loss, words)
+        gradients, word_grads = grads[: -len(words)], grads[-len(words) :]
+        perturbations = iter(
+            [tf.stop_gradient(adversary(g, epsilon)) for g in word_grads]
         )
         # If the model calls the encoder several times, both passes call it in
         # the same order.
         with tf.GradientTape() as tape:
-            with words_changed(embeddings, lambda x: x + next(moves)):
-                again, _ = self._loss(batch, divisors, seed)
-        return add(gradients, self._differentiate(tape, again)), report
+            with perturbed_words(embeddings, lambda x: x + next(perturbations)):
+                adv_loss, _ = self._loss(batch, divisors, seed)
+        return add(gradients, self._differentiate(tape, adv_loss)), report
 
 
 class EarlyStopping(Hook):
@@ -144,9 +144,9 @@ class EarlyStopping(Hook):
         if recipe.plateau_patience:
             number = reductions(values, recipe.plateau_patience)
             run.trainer.rate.factor.assign(0.5**number)
-        waited = evaluations_without_gain(values)
+        stale = evaluations_without_gain(values)
         patience = recipe.early_stopping
-        run.ended_early = 0 < patience <= waited
+        run.ended_early = 0 < patience <= stale
         if run.ended_early:
             run.progress.message(
                 f"Ended at step {run.step} of {run.end}: `{self.metric}` has "
@@ -170,19 +170,19 @@ def with_recipe(recipe: RecipeConfig, job: Job) -> Job:
 
 
 def training_step(
-    run: FinetuningConfig, training: TrainingConfig, strategy, most: int
+    run: FinetuningConfig, training: TrainingConfig, strategy, max_length: int
 ) -> int:
     """Return the `step` for rounding up batch lengths, as in `batcher`.
 
-    A step of 0 means that every batch is padded to `most` tokens, the maximum
-    length of a row.
+    A step of 0 means that every batch is padded to `max_length` tokens, the
+    maximum length of a row.
     """
     by_length, compiled = bucketed(run, strategy, "train"), training.jit_compile
     padded = run.length_bucketing == "none" or (compiled and not by_length)
     if padded or is_tpu(strategy):
         return 0
-    few = compiled or tf.config.list_physical_devices("GPU")
-    return length_step(most) if few else 1
+    compiled_per_length = compiled or tf.config.list_physical_devices("GPU")
+    return length_step(max_length) if compiled_per_length else 1
 
 
 def make_batches(
@@ -204,17 +204,17 @@ def make_batches(
         means all examples.
       number: the task's index; each task is shuffled differently.
     """
-    whole = training.train_batch_size
-    size = size or whole
+    global_batch_size = training.train_batch_size
+    size = size or global_batch_size
     group = size if bucketed(run, strategy, "train") else 0
     step = training_step(run, training, strategy, features.max_seq_length)
 
     def batches(start, num_shards, shard, batch_size):
         return training_batches(
             features,
-            batch_size=size * batch_size // whole,
+            batch_size=size * batch_size // global_batch_size,
             seed=training.random_seed + number,
-            start=start // whole * size,
+            start=start // global_batch_size * size,
             num_shards=num_shards,
             shard=shard,
             group=group,
@@ -230,7 +230,9 @@ def check_partners(s: Settings, job: Job, replicas: int) -> None:
     The negatives are the other texts in a replica's micro-batch.
     """
     training, examples = s.training, job.training_split.examples
-    contrasts = job.task.distinct_texts(examples) and len(examples[0].texts) == 2
+    contrasts = (
+        job.task.distinct_texts(examples) and len(examples[0].texts) == 2
+    )
     parts = replicas * training.gradient_accumulation_steps
     require(
         not contrasts or training.train_batch_size > parts,
@@ -361,13 +363,13 @@ def write_flags(s: Settings, *jobs: Job) -> None:
     )
     last = next(intact, None)
     earlier = checkpoint_files.read_facts(last) if last else {}
-    began = first_weights(s.run)[FIRST_WEIGHTS].value
+    initial = first_weights(s.run)[FIRST_WEIGHTS].value
     require(
-        earlier.get(FIRST_WEIGHTS, began) == began,
+        earlier.get(FIRST_WEIGHTS, initial) == initial,
         "`output_dir` contains a run that began with other weights; choose "
         "another folder.",
         output_dir=f"{s.run.output_dir} from {earlier.get(FIRST_WEIGHTS)}",
-        model_dir=f"{s.run.model_dir} with {began}",
+        model_dir=f"{s.run.model_dir} with {initial}",
     )
     if not last or checkpoint_files.number(last) < s.training.num_train_steps:
         s.write_flags()
@@ -405,24 +407,26 @@ def run_training(
       keep: the hook that saves the best weights.
       *jobs: the tasks, with their examples.
     """
-    every = s.training.eval_steps
-    others = facts(*s.configs()) | example_facts(*jobs) | first_weights(s.run)
-    run = Run(trainer, s.run.output_dir, others)
+    interval = s.training.eval_steps
+    run_facts = (
+        facts(*s.configs()) | example_facts(*jobs) | first_weights(s.run)
+    )
+    run = Run(trainer, s.run.output_dir, run_facts)
     hooks = standard(s.training, None, *s.hooks)
     if s.run.do_eval:
-        follow = EarlyStopping(every, s.recipe, keep.metric)
-        hooks = standard(s.training, evaluate, keep, follow, *s.hooks)
+        early_stopping = EarlyStopping(interval, s.recipe, keep.metric)
+        hooks = standard(s.training, evaluate, keep, early_stopping, *s.hooks)
     train_run(run, batches, hooks)
-    over = run.ended_early or trainer.step >= s.training.num_train_steps
+    is_complete = run.ended_early or trainer.step >= s.training.num_train_steps
     rows = run.history.rows
     evaluated = {row["step"] for row in rows if row["split"] == "eval"}
     # Workers read the weights only after the chief has written them.
     with distribution.raise_everywhere(trainer.strategy):
-        if over and run.chief and run.step not in evaluated:
+        if is_complete and run.chief and run.step not in evaluated:
             best = checkpoints.for_inference(run.output_dir)
             if s.optimizer.ema_decay or best != run.last_good:
                 keep.keep(run)
     with distribution.raise_everywhere(trainer.strategy):
-        if over:
+        if is_complete:
             checkpoints.restore_weights(trainer.model, s.run.output_dir)
-    return over
+    return is_complete

@@ -160,8 +160,8 @@ def portions(weights: Sequence[float], size: int, unit: int) -> list[int]:
     )
     counts = [1] * len(weights)
     while sum(counts) < units:
-        lacking = [w * units - n for w, n in zip(weights, counts, strict=True)]
-        counts[lacking.index(max(lacking))] += 1
+        deficits = [w * units - n for w, n in zip(weights, counts, strict=True)]
+        counts[deficits.index(max(deficits))] += 1
     return [n * unit for n in counts]
 
 
@@ -189,9 +189,9 @@ def mixed_batches(
         )
     }
 
-    def batches(**place):
-        each = {name: make(**place) for name, make in makers.items()}
-        return tf.data.Dataset.zip(each).map(
+    def batches(**options):
+        datasets = {name: make(**options) for name, make in makers.items()}
+        return tf.data.Dataset.zip(datasets).map(
             lambda batch: {
                 f"{task}/{name}": value
                 for task, features in batch.items()
@@ -206,16 +206,16 @@ def task_names(s: Settings) -> list[str]:
     """Return the tasks' names; check that the settings suit several tasks."""
     names = [find(name.strip()).name for name in s.data.task.split(",")]
     official = ("train_file", "eval_file", "predict_file", "main_metric")
-    wrong = [name for name in official if getattr(s.data, name)]
-    wrong += ["do_train"] * (not s.run.do_train)
-    wrong += ["num_seeds"] * (s.run.num_seeds > 1)
-    wrong += ["teacher"] * bool(s.recipe.teacher)
+    unsupported = [name for name in official if getattr(s.data, name)]
+    unsupported += ["do_train"] * (not s.run.do_train)
+    unsupported += ["num_seeds"] * (s.run.num_seeds > 1)
+    unsupported += ["teacher"] * bool(s.recipe.teacher)
     require(
-        not wrong and len(set(names)) == len(names),
+        not unsupported and len(set(names)) == len(names),
         "Several tasks, `task=A,B`, must be different and need `do_train`; "
         "they do not support several seeds, your own files, `main_metric` or "
         "a teacher.",
-        task=f"{s.data.task}, {', '.join(wrong) or 'a task twice'}",
+        task=f"{s.data.task}, {', '.join(unsupported) or 'a task twice'}",
     )
     return names
 
@@ -293,9 +293,9 @@ def finish(
     for name, job in jobs.items():
         folder = files.join(s.run.output_dir, name)
         if chief:
-            kept = checkpoints.for_inference(s.run.output_dir)
+            checkpoint = checkpoints.for_inference(s.run.output_dir)
             table = trainer.model.encoder() | trainer.model.head(name)
-            checkpoints.save(folder, table, checkpoint_files.number(kept))
+            checkpoints.save(folder, table, checkpoint_files.number(checkpoint))
             files.copy(flags, files.join(folder, FLAG_FILE))  # for the card
         splits = write_report(folder, job, evaluators[name], chief, [folder])
         if chief:
@@ -352,7 +352,7 @@ def train(
     }
     batches = mixed_batches(jobs, sizes, s, strategy)
     keep = KeepBest(s.training.eval_steps, BEST_METRIC)
-    over = run_training(
+    is_complete = run_training(
         s,
         trainer,
         batches,
@@ -360,7 +360,7 @@ def train(
         keep,
         *jobs.values(),
     )
-    return finish(s, jobs, evaluators, trainer) if over else None
+    return finish(s, jobs, evaluators, trainer) if is_complete else None
 
 
 @explaining_lost_workers()
@@ -372,18 +372,18 @@ def finetune_together(s: Settings) -> Metrics:
     """
     s.check()
     names = task_names(s)
-    prepared = distribution.prepare_devices(s.devices)
-    with distribution.raise_everywhere(prepared):
+    workers = distribution.prepare_devices(s.devices)
+    with distribution.raise_everywhere(workers):
         check_results(s.run.output_dir)
         jobs = prepare_jobs(s, names)
-    require_alike(prepared, s, *jobs.values())
+    require_alike(workers, s, *jobs.values())
     s.advise()
     s = s.planned(sum(sizes_of(jobs)))
     weights = task_weights(s, jobs)
-    strategy = prepared or distribution.make_strategy(s.devices)
+    strategy = workers or distribution.make_strategy(s.devices)
     s = s.with_dtype(strategy)
-    pieces = s.training.gradient_accumulation_steps
-    unit = strategy.num_replicas_in_sync * pieces
+    micro_batches = s.training.gradient_accumulation_steps
+    unit = strategy.num_replicas_in_sync * micro_batches
     sizes = portions(weights, s.training.train_batch_size, unit)
     shown = ", ".join(f"{n} of {k}" for k, n in zip(jobs, sizes, strict=True))
     print(f"A batch has {shown}")

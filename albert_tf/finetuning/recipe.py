@@ -216,10 +216,10 @@ def reductions(values: Sequence[float], patience: int) -> int:
     A plateau is `patience` consecutive evaluations without a new best value of
     the metric; the count restarts after each plateau.
     """
-    best, waited, number = float("-inf"), 0, 0
+    best, stale, number = float("-inf"), 0, 0
     for value in values:
-        waited = 0 if value > best else waited + 1
+        stale = 0 if value > best else stale + 1
         best = max(best, value)
-        if waited == patience:
-            waited, number = 0, number + 1
+        if stale == patience:
+            stale, number = 0, number + 1
     return number

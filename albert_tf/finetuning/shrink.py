@@ -91,35 +91,35 @@ def importances(
             for kernel, gradient in zip(kernels, gradients, strict=True)
         ]
 
-    sizes = [[x.numpy() for x in step(batch)] for batch in examples]
+    magnitudes = [[x.numpy() for x in step(batch)] for batch in examples]
     names = [block.name for block in blocks.values()]
-    return dict(zip(names, np.mean(sizes, axis=0), strict=True))
+    return dict(zip(names, np.mean(magnitudes, axis=0), strict=True))
 
 
-def most_important(worth: np.ndarray, number: int) -> np.ndarray:
+def most_important(importance: np.ndarray, number: int) -> np.ndarray:
     """Return the indices of the most important heads, in ascending order."""
-    return np.sort(np.argsort(-worth, kind="stable")[:number])
+    return np.sort(np.argsort(-importance, kind="stable")[:number])
 
 
 def without_heads(
     config: AlbertConfig,
     weights: dict[str, np.ndarray],
-    kept: dict[str, np.ndarray],
+    selected: dict[str, np.ndarray],
 ) -> tuple[AlbertConfig, dict[str, np.ndarray]]:
     """Return a config and weights with only the kept heads.
 
     Args:
       config: the architecture.
       weights: the model's weights {name: value}.
-      kept: {block: heads to keep}, the same number in every block.
+      selected: {block: heads to keep}, the same number in every block.
     """
     size, weights = config.head_size, dict(weights)
-    for block, heads in kept.items():
-        places = (heads[:, None] * size + np.arange(size)).ravel()
+    for block, heads in selected.items():
+        indices = (heads[:, None] * size + np.arange(size)).ravel()
         for part, axis in HEAD_AXES.items():
             name = f"albert/encoder/{block}/{part}"
-            weights[name] = np.take(weights[name], places, axis)
-    (number,) = {len(heads) for heads in kept.values()}
+            weights[name] = np.take(weights[name], indices, axis)
+    (number,) = {len(heads) for heads in selected.values()}
     new = dataclasses.replace(
         config, num_attention_heads=number, attention_head_size=size
     )
@@ -183,9 +183,9 @@ def load(model_dir: str) -> Model:
 
 def shorter(config: AlbertConfig, layers: int) -> AlbertConfig:
     """Return a config with fewer layers, each of which keeps its weights."""
-    most = config.num_hidden_layers
-    rule = f"`num_layers` must be at most the model's {most}."
-    require(layers <= most, rule, num_layers=layers)
+    max_layers = config.num_hidden_layers
+    rule = f"`num_layers` must be at most the model's {max_layers}."
+    require(layers <= max_layers, rule, num_layers=layers)
     # Without sharing, every layer is its own group.
     groups = config.group(layers - 1) + 1
     new = dataclasses.replace(
@@ -195,13 +195,13 @@ def shorter(config: AlbertConfig, layers: int) -> AlbertConfig:
         all(new.blocks(k) == config.blocks(k)[:layers] for k in BLOCK_TYPES),
         "`num_layers` must keep each layer's group; for "
         f"num_hidden_groups={config.num_hidden_groups}, it must be one of "
-        f"{', '.join(map(str, possible(config)))}.",
+        f"{', '.join(map(str, valid_layer_counts(config)))}.",
         num_layers=layers,
     )
     return new
 
 
-def possible(config: AlbertConfig) -> list[int]:
+def valid_layer_counts(config: AlbertConfig) -> list[int]:
     """Return all layer counts that leave each layer in its group."""
     numbers = range(1, config.num_hidden_layers + 1)
     groups = [config.group(layers - 1) + 1 for layers in numbers]
@@ -250,9 +250,9 @@ def prepare_task(config: ShrinkConfig, data: DataConfig) -> Job | None:
 
 def with_heads(model: Model, number: int, job: Job, data: DataConfig) -> Model:
     """Return the model with only its most important heads."""
-    most = model.config.num_attention_heads
-    rule = f"`num_heads` must be at most the model's {most}."
-    require(number <= most, rule, num_heads=number)
+    max_heads = model.config.num_attention_heads
+    rule = f"`num_heads` must be at most the model's {max_heads}."
+    require(number <= max_heads, rule, num_heads=number)
     (examples,) = read_splits(job.task, data, "train").values()
     require(
         job.task.supports_single_example(examples),
@@ -266,15 +266,16 @@ def with_heads(model: Model, number: int, job: Job, data: DataConfig) -> Model:
     head = job.task.head
     network = job.task.build_model(model.config, "float32")
     model.restore(network)
-    worth = importances(
+    importance = importances(
         network, head, evaluation_batches(features, 1, bucketed=True)
     )
-    for block, values in worth.items():
+    for block, values in importance.items():
         print(f"{block}: {', '.join(f'{x:.2g}' for x in values)}")
-    kept = {
-        block: most_important(values, number) for block, values in worth.items()
+    selected = {
+        block: most_important(values, number)
+        for block, values in importance.items()
     }
-    return Model(*without_heads(model.config, model.weights, kept))
+    return Model(*without_heads(model.config, model.weights, selected))
 
 
 def measure(model: Model, job: Job) -> dict[str, float]:

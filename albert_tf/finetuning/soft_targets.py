@@ -61,16 +61,16 @@ def weighted(
 ) -> tuple[Features, np.ndarray]:
     """Return features with a weight for each label, and the class weights."""
     arrays, token_arrays = dict(features.arrays), dict(features.token_arrays)
-    home = token_arrays if "labels" in token_arrays else arrays
-    labels = home["labels"].astype(np.int64)
+    target_arrays = token_arrays if "labels" in token_arrays else arrays
+    labels = target_arrays["labels"].astype(np.int64)
     if labels.ndim == 1:
-        there = labels >= 0
-        classes = weights_of_classes(labels[there], task, table)
-        values = np.where(there, classes[labels], 0.0)
+        is_labeled = labels >= 0
+        classes = weights_of_classes(labels[is_labeled], task, table)
+        values = np.where(is_labeled, classes[labels], 0.0)
     else:
         classes = weights_of_classes(labels, task, table)
         values = classes[np.arange(len(classes)), labels]
-    home[LABEL_WEIGHTS] = values.astype(np.float32)
+    target_arrays[LABEL_WEIGHTS] = values.astype(np.float32)
     changed = dataclasses.replace(
         features,
         arrays=arrays,
@@ -216,10 +216,10 @@ def load_teacher(directory: str, job: Job) -> Task:
     task = fitting = load_other(directory, "teacher", job)
     if task.has_classes and set(task.labels) == set(job.task.labels):
         fitting = dataclasses.replace(task, labels=job.task.labels)
-    same = job.task.for_model(fitting)
-    same = dataclasses.replace(same, config=job.task.config)
+    expected = job.task.for_model(fitting)
+    expected = dataclasses.replace(expected, config=job.task.config)
     require(
-        same == job.task,
+        expected == job.task,
         "`teacher` must have the same labels as the training examples.",
         teacher=directory,
     )

@@ -16,9 +16,9 @@ from albert_tf.finetuning.shrink import (
     ShrinkConfig,
     importances,
     keeps_variable,
-    possible,
     shorter,
     shrink_model,
+    valid_layer_counts,
 )
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
@@ -69,12 +69,12 @@ def test_fine_tuned_models_keep_their_task(pretrained_dir, tmp_path):
 def test_layers_keep_their_groups():
     """Layers stay in their groups, and unshared layers stay unshared."""
     config = AlbertConfig(num_hidden_layers=12, num_hidden_groups=3)
-    assert possible(config) == [1, 2, 3, 4, 7, 8, 11, 12]
+    assert valid_layer_counts(config) == [1, 2, 3, 4, 7, 8, 11, 12]
     assert shorter(config, 8).num_hidden_groups == 2
     with pytest.raises(InputError, match="one of 1, 2, 3, 4, 7, 8, 11, 12"):
         shorter(config, 9)
     assert shorter(config, 12) == config
-    for layers in {*range(1, 13)} - {*possible(config)}:
+    for layers in {*range(1, 13)} - {*valid_layer_counts(config)}:
         with pytest.raises(InputError, match="must keep each layer's group"):
             shorter(config, layers)
     own = dataclasses.replace(config, num_hidden_groups=12, sharing="none")

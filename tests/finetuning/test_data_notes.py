@@ -7,8 +7,8 @@ import pytest
 
 from albert_tf.finetuning.data_notes import (
     label_counts,
-    labels_alike,
     notes,
+    similar_labels,
     word_notes,
 )
 from albert_tf.tasks.classification import Example
@@ -65,7 +65,7 @@ def test_ten_classes_are_listed(words):
 )
 def test_classes_that_look_alike(labels, alike):
     """Classes that differ in case, spaces or number format are grouped."""
-    assert labels_alike(labels) == alike
+    assert similar_labels(labels) == alike
 
 
 @pytest.mark.parametrize(
