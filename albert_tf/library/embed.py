@@ -131,7 +131,7 @@ def chunks(
 ) -> Iterator[Features]:
     """Yield the features of texts, `CHUNK_BATCHES` batches at a time."""
     while chunk := list(itertools.islice(texts, CHUNK_BATCHES * c.batch_size)):
-        yield Features.of_texts(tokenizer, chunk, c.max_seq_length)
+        yield Features.from_texts(tokenizer, chunk, c.max_seq_length)
 
 
 def make_step(model: AlbertModel, pooling: str, layer: int) -> Callable:

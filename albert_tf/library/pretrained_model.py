@@ -259,7 +259,7 @@ class Albert(ModelWithTokenizer):
         options = {"pooling": pooling, "layer": layer, "batch_size": batch_size}
         settings = EmbedConfig(output_file=".npy", **options)
         layer = check_layer(settings, self.config)
-        features = Features.of_texts(self.need_tokenizer(), texts, length)
+        features = Features.from_texts(self.need_tokenizer(), texts, length)
         step = self._steps(pooling, layer)
         vectors = vectors_of(features, settings.batch_size, step)
         return vectors[0] if is_single else vectors

@@ -18,7 +18,7 @@ from albert_tf.serving.signatures import (
     cut,
     make_windows,
 )
-from albert_tf.tasks.conll import OUTSIDE, parts
+from albert_tf.tasks.conll import OUTSIDE, split_tag
 from albert_tf.tasks.task import Task
 from albert_tf.text.normalization import TextConfig
 from albert_tf.text.text_graph import (
@@ -106,7 +106,7 @@ class Entities:
         encoder.graphs.append(self.words)
         split = [(OUTSIDE, "")] * len(task.labels)
         if task.marks_entities:
-            split = list(map(parts, task.labels))
+            split = list(map(split_tag, task.labels))
         kinds = sorted({kind for _, kind in split if kind})
         # For each tag, the number of its kind, counted from 1, and whether the
         # tag begins or ends an entity.

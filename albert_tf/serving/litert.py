@@ -28,7 +28,7 @@ def text_features(server: ServedModel, path: str) -> Features:
     require(texts, f"`calibration_file` must contain text. Received: {path}")
     encoder = server.encoder
     length = encoder.config.max_seq_length
-    return Features.of_texts(encoder.tokenizer, texts, length)
+    return Features.from_texts(encoder.tokenizer, texts, length)
 
 
 def task_features(server: ServedModel, path: str) -> Features:

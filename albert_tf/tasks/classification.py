@@ -97,9 +97,9 @@ class SentenceTask(Task):
     layout: str = ""
     submissions: dict[str, str] = dataclasses.field(default_factory=dict)
 
-    def renamed(self, columns):
+    def with_columns(self, columns):
         return dataclasses.replace(
-            self, columns=self.columns.renamed(columns), predict_columns=None
+            self, columns=self.columns.updated(columns), predict_columns=None
         )
 
     def table(self, width=None, labeled=False):
@@ -114,7 +114,7 @@ class SentenceTask(Task):
         return dataclasses.replace(self, **changes)
 
     def without_ids(self):
-        return self.renamed({"id_column": ""})
+        return self.with_columns({"id_column": ""})
 
     def for_model(self, trained: "SentenceTask") -> "SentenceTask":
         task = super().for_model(trained)
@@ -327,8 +327,8 @@ class MultiLabel(ClassTask):
     many_label_columns = True
     threshold = 0.5
 
-    def renamed(self, columns):
-        task = super().renamed(columns)
+    def with_columns(self, columns):
+        task = super().with_columns(columns)
         names = columns.get("label_column", ())
         if len(names) > 1:
             task = dataclasses.replace(task, labels=task.labels or tuple(names))
@@ -427,8 +427,8 @@ class Regression(SentenceTask):
     def head_arguments(self):
         return (len(self.labels) or 1,)
 
-    def renamed(self, columns):
-        task = super().renamed(columns)
+    def with_columns(self, columns):
+        task = super().with_columns(columns)
         names = tuple(columns.get("label_column", ()))
         if len(names) < 2:
             return task

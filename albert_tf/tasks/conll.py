@@ -51,7 +51,7 @@ SCHEMES = {
 FAMILIES = ("I", "BI", "IE", "BIES", "BMES", "BILU", "BMEW")
 
 
-def parts(tag: str) -> tuple[str, str]:
+def split_tag(tag: str) -> tuple[str, str]:
     """Return a tag's role and type, such as `("B", "PER")`.
 
     The result is `("O", "")` for tags that do not mark an entity.
@@ -79,7 +79,7 @@ class Line:
         return self.is_marked and self.cells[0] != "#"
 
 
-def cells_of(line: str) -> list[str]:
+def split_cells(line: str) -> list[str]:
     """Split a line into cells at tabs, or at spaces if there are no tabs.
 
     Words may contain other white space, such as no-break spaces in numbers.
@@ -101,7 +101,7 @@ def read_lines(path: str) -> list[Line]:
         lines = [(i, ",".join(x), x) for i, x in csv_cells(numbered, path)]
     else:
         plain = ((i, line.removesuffix("\r")) for i, line in numbered)
-        lines = [(i, line, cells_of(line)) for i, line in plain]
+        lines = [(i, line, split_cells(line)) for i, line in plain]
     return [
         Line(i, line, cells if has_cells(cells) else [])
         for i, line, cells in lines
@@ -146,7 +146,7 @@ def without_comments(lines: list[Line]) -> list[Line]:
         if "\t" in line.text or width == 1 or not begins:
             return True
         tag = line.cells[-1]
-        is_tag = tag in tags or bool(parts(tag)[1])
+        is_tag = tag in tags or bool(split_tag(tag)[1])
         return is_tag or hashtags and line.is_hashtag
 
     remaining: list[Line] = []
@@ -235,7 +235,9 @@ def tag_of(
     return tag or None
 
 
-def number_of(name: str, header: Sequence[str], usual_names: set[str]) -> str:
+def column_number(
+    name: str, header: Sequence[str], usual_names: set[str]
+) -> str:
     """Return a column's number as text, or "" if it is unknown.
 
     Args:
@@ -358,8 +360,8 @@ def read_conll(
     header = header_in(lines, (word_column, tag_column, id_column), path)
     names = [name.strip() for name in header.cells]
     sentences = sentences_of([line for line in lines if line is not header])
-    word = number_of(word_column, names, WORD_NAMES)
-    tag = number_of(tag_column, names, TAG_NAMES)
+    word = column_number(word_column, names, WORD_NAMES)
+    tag = column_number(tag_column, names, TAG_NAMES)
     comments, extra = len(all_lines) - len(lines), 0
     has_header_line = bool(names) and kind_of(path) != CSV
     if names and is_table_of(sentences, names, word, tag, id_column):
@@ -381,7 +383,7 @@ def read_conll(
 def find_scheme(tags: Iterable[str]) -> str:
     """Return the scheme of a set of tags: `CLASSES`, or a key of `SCHEMES`."""
     inside = {*tags} - {OUTSIDE}
-    roles = [parts(tag)[0] for tag in inside]
+    roles = [split_tag(tag)[0] for tag in inside]
     marks = {*roles} - {OUTSIDE}
     if 2 * roles.count(OUTSIDE) >= len(inside):
         return CLASSES
@@ -401,7 +403,7 @@ def all_tags(tags: Iterable[str]) -> tuple[str, ...]:
     tags = {*tags}
     if find_scheme(tags) == CLASSES:
         return tuple(sorted(tags, key=lambda tag: (tag != OUTSIDE, tag)))
-    untyped = sorted(tag for tag in tags - {OUTSIDE} if not parts(tag)[1])
+    untyped = sorted(tag for tag in tags - {OUTSIDE} if not split_tag(tag)[1])
     matches = [match for match in map(TAG.fullmatch, tags) if match]
     letters = {match[1] for match in matches}
     prefixes = next((x for x in FAMILIES if letters <= {*x}), sorted(letters))
@@ -417,7 +419,7 @@ def entity_spans(tags: Sequence[str]) -> list[list]:
     """
     spans: list[list] = []
     before, closed = "", True
-    for i, (role, kind) in enumerate(map(parts, tags)):
+    for i, (role, kind) in enumerate(map(split_tag, tags)):
         if kind and (closed or kind != before or role in ("B", "S")):
             spans.append([i, i, kind])
         elif kind:
@@ -426,7 +428,7 @@ def entity_spans(tags: Sequence[str]) -> list[list]:
     return spans
 
 
-def breaks_of(tags: Sequence[str], scheme: str) -> list[int]:
+def invalid_transitions(tags: Sequence[str], scheme: str) -> list[int]:
     """Return the indices of words whose tags cannot follow the previous tag.
 
     An unclosed entity counts as an error at the following word, or at
@@ -435,7 +437,7 @@ def breaks_of(tags: Sequence[str], scheme: str) -> list[int]:
     if scheme not in SCHEMES:
         return []
     begins, _, ends = SCHEMES[scheme]
-    pairs = [(OUTSIDE, ""), *map(parts, tags), (OUTSIDE, "")]
+    pairs = [(OUTSIDE, ""), *map(split_tag, tags), (OUTSIDE, "")]
     breaks = []
     for i in range(len(tags) + 1):
         (old_role, old_kind), (role, kind) = pairs[i : i + 2]
@@ -449,7 +451,7 @@ def breaks_of(tags: Sequence[str], scheme: str) -> list[int]:
 
 def only_separates(tags: Sequence[str]) -> bool:
     """Return whether each B follows an entity of the same type, as in IOB1."""
-    pairs = [(OUTSIDE, ""), *map(parts, tags)]
+    pairs = [(OUTSIDE, ""), *map(split_tag, tags)]
     return all(
         role != "B" or pairs[i][1] == kind
         for i, (role, kind) in enumerate(pairs[1:])

@@ -93,8 +93,8 @@ class Embedding(Task):
         c = self.config
         return c.pooling or "mean", c.unit_length is not False
 
-    def renamed(self, columns):
-        return dataclasses.replace(self, columns=self.columns.renamed(columns))
+    def with_columns(self, columns):
+        return dataclasses.replace(self, columns=self.columns.updated(columns))
 
     # Examples.
 
@@ -110,7 +110,7 @@ class Embedding(Task):
         return dataclasses.replace(self, columns=DEFAULT_COLUMNS)
 
     def without_ids(self):
-        return self.renamed({"id_column": ""})
+        return self.with_columns({"id_column": ""})
 
     def distinct_texts(self, examples):
         # The matches of other rows serve as negatives, so they must differ from
@@ -208,7 +208,7 @@ class Embedding(Task):
             arrays["labels"] = np.array(scores, np.float32)
             arrays["labels"] /= np.abs(arrays["labels"]).max() or 1.0
             arrays["is_rated"] = np.ones(len(examples), np.int32)
-        return Features.of_texts(
+        return Features.from_texts(
             tokenizer,
             [text for example in examples for text in example.texts],
             self.config.max_seq_length,

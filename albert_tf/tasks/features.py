@@ -112,7 +112,7 @@ class Features:
         )
 
     @classmethod
-    def of_texts(
+    def from_texts(
         cls,
         tokenizer: Tokenizer,
         texts: Sequence[str],

@@ -171,11 +171,11 @@ class Scorer:
         locations = locations or [""] * len(sentences)
         rows = list(map(self.row, sentences, locations))
         distinct = {row.tobytes(): row for row in rows}
-        scores = self.of_rows([*distinct.values()])
+        scores = self.score_rows([*distinct.values()])
         score_of = dict(zip(distinct, scores, strict=True))
         return np.array([score_of[row.tobytes()] for row in rows])
 
-    def of_rows(self, rows: Sequence[np.ndarray]) -> np.ndarray:
+    def score_rows(self, rows: Sequence[np.ndarray]) -> np.ndarray:
         """Return the pseudo-log-likelihood of each row, float64 [R]."""
         scores, progress = np.zeros(len(rows)), Progress(len(rows), 0, "text")
         for numbers in self._batches(rows):

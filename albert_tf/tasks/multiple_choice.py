@@ -266,7 +266,7 @@ class MultipleChoice(Task):
         rule = f"`number` of choices must be from 0 to {MAX_CHOICES}."
         require(0 <= self.number <= MAX_CHOICES, rule, number=self.number)
 
-    def renamed(self, columns):
+    def with_columns(self, columns):
         layout, columns = self.layout, dict(columns)
         if "choice_columns" in columns:
             # Read a table, even if the model was trained on RACE.
@@ -275,7 +275,7 @@ class MultipleChoice(Task):
                 layout, reader="table", choice_columns=names
             )
         layout = dataclasses.replace(
-            layout, columns=layout.columns.renamed(columns)
+            layout, columns=layout.columns.updated(columns)
         )
         return dataclasses.replace(self, layout=layout)
 

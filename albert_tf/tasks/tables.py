@@ -360,7 +360,7 @@ class Columns:
     no_label: str = ""
     format: str = ""
 
-    def renamed(self, columns: dict[str, Any]) -> "Columns":
+    def updated(self, columns: dict[str, Any]) -> "Columns":
         """Return the columns, updated with settings {flag: column}."""
         fields = {
             flag.removesuffix("_column"): x for flag, x in columns.items()

@@ -65,7 +65,7 @@ def is_word(character: str) -> bool:
     return is_punctuation(character) or bool(IDEOGRAPH.match(character))
 
 
-def words_of(text: str) -> list[tuple[int, int]]:
+def word_spans(text: str) -> list[tuple[int, int]]:
     """Return the start and end of each word in a text.
 
     A word is a single punctuation mark or ideograph, or a run of other
@@ -80,7 +80,7 @@ def words_of(text: str) -> list[tuple[int, int]]:
 
 def split_words(text: str) -> list[str]:
     """Return the words of a text, split as in exported models."""
-    return [text[start:end] for start, end in words_of(text)]
+    return [text[start:end] for start, end in word_spans(text)]
 
 
 def parse_list(value: Any) -> Any:

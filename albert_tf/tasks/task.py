@@ -142,7 +142,7 @@ class Task(abc.ABC):
         columns = {name: getattr(data, name) for name in COLUMNS}
         columns = {k: v for k, v in columns.items() if v not in (None, ())}
         self._check_data(data, columns)
-        task = self.renamed(columns) if columns else self
+        task = self.with_columns(columns) if columns else self
         values = dataclasses.asdict(TaskConfig(**settings))
         changes = {k: v for k, v in values.items() if v is not None}
         config = dataclasses.replace(self.config, **changes)
@@ -174,7 +174,7 @@ class Task(abc.ABC):
         legal = data.main_metric in (None, *self.scores)
         require(legal, rule, main_metric=data.main_metric)
 
-    def renamed(self, columns: dict[str, Any]) -> "Task":
+    def with_columns(self, columns: dict[str, Any]) -> "Task":
         """Return the task with the column names from the settings."""
         raise NotImplementedError
 

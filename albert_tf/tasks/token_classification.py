@@ -17,12 +17,12 @@ from albert_tf.tasks.conll import (
     CLASSES,
     OUTSIDE,
     all_tags,
-    breaks_of,
     entity_spans,
     find_scheme,
+    invalid_transitions,
     only_separates,
-    parts,
     read_conll,
+    split_tag,
 )
 from albert_tf.tasks.features import (
     Features,
@@ -37,7 +37,7 @@ from albert_tf.tasks.tagged_words import (
     Sentence,
     name_in_table,
     split_words,
-    words_of,
+    word_spans,
 )
 from albert_tf.tasks.task import Task
 from albert_tf.text.packing import packed_row
@@ -95,7 +95,7 @@ def note_tags(
         (s.where(i), tag)
         for s in tagged
         for i, tag in enumerate(s.tags)
-        if tag != OUTSIDE and not parts(tag)[1]
+        if tag != OUTSIDE and not split_tag(tag)[1]
     ]
     if scheme == CLASSES:
         if untyped and any(OUTSIDE in s.tags for s in tagged):
@@ -113,7 +113,9 @@ def note_tags(
         )
     if scheme == "BIO" and all(only_separates(s.tags) for s in tagged):
         return  # IOB1, in which an entity begins with I
-    breaks = [(s, i) for s in tagged for i in breaks_of(s.tags, scheme)]
+    breaks = [
+        (s, i) for s in tagged for i in invalid_transitions(s.tags, scheme)
+    ]
     if breaks:
         sentence, word = breaks[0]
         where = sentence.where(min(word, len(sentence.words) - 1))
@@ -157,7 +159,7 @@ class TokenClassification(Task):
     def head_arguments(self):
         return (len(self.labels),)
 
-    def renamed(self, columns):
+    def with_columns(self, columns):
         return dataclasses.replace(
             self,
             word_column=columns.get("text_column", self.word_column),
@@ -321,7 +323,7 @@ class TokenClassification(Task):
     def answer(self, query, prediction, top):
         """Return the entities of a text and the tag of each word."""
         text, tags = query["text"], prediction.tags
-        words = words_of(text)
+        words = word_spans(text)
         spans = entity_spans(tags) if self.marks_entities else ()
         entities = [
             (kind, words[first][0], words[last][1])

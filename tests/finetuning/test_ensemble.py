@@ -228,7 +228,7 @@ def test_members_have_one_task(pretrained, tmp_path):
     folders = [str(tmp_path / name) for name in "abc"]
     for folder, labels in zip(folders, ("xy", "xy", "yx"), strict=True):
         shutil.copytree(pretrained, folder)
-        named = task.renamed({"id_column": folder[-1]})
+        named = task.with_columns({"id_column": folder[-1]})
         dataclasses.replace(named, labels=tuple(labels)).save(folder)
     job = Job(task, tiny.CONFIG, load_tokenizer(pretrained), (), (), ())
     evaluation.check_members(folders[:2], job)

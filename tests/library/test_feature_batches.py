@@ -70,7 +70,7 @@ def test_a_batch_looks_a_little_ahead(monkeypatch):
 def test_examples_are_reshuffled(tokenizer):
     """Each pass has a different order only if shuffling is requested."""
     texts = [" ".join(["river"] * i) for i in range(1, 21)]
-    features = Features.of_texts(tokenizer, texts, 24)
+    features = Features.from_texts(tokenizer, texts, 24)
 
     def passes(**how):
         batches = batches_in_memory(features, 8, True, **how)

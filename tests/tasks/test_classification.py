@@ -139,11 +139,11 @@ def test_columns_of_several_numbers_are_those_of_the_model():
     Each value needs a column.
     """
     task = dataclasses.replace(find("regression"), labels=("joy", "fear"))
-    renamed = task.renamed({"label_column": ("fear", "joy")})
+    renamed = task.with_columns({"label_column": ("fear", "joy")})
     assert renamed.labels == ("joy", "fear")
     for names in (("joy", "anger"), ("joy", "fear", "anger")):
         with pytest.raises(InputError, match="joy, fear"):
-            task.renamed({"label_column": names})
+            task.with_columns({"label_column": names})
 
 
 def test_scores_of_several_numbers_are_means(tmp_path):

@@ -313,8 +313,8 @@ def test_the_number_of_a_column():
     """
     header = ["Word", "TAG", "x", "pos"]
     for name, number in (("7", "7"), ("x", "3"), ("", "4")):
-        assert conll.number_of(name, header, {"tag", "pos"}) == number
-    assert conll.number_of("", header, {"iob"}) == ""
+        assert conll.column_number(name, header, {"tag", "pos"}) == number
+    assert conll.column_number("", header, {"iob"}) == ""
 
 
 def test_a_column_number_is_decimal():

@@ -104,7 +104,7 @@ def test_windows_of_a_book_fit_into_memory():
 def test_long_texts_are_cut():
     """Texts that are too long are truncated at the end."""
     tokenizer = vocabularies.chinese()
-    features = Features.of_texts(tokenizer, ["the " * 9, "un"], 6)
+    features = Features.from_texts(tokenizer, ["the " * 9, "un"], 6)
     the, un = tokenizer.encode("the un")
     cls, sep = tokenizer.cls_id, tokenizer.sep_id
     rows = [cls, the, the, the, the, sep, cls, un, sep]

@@ -168,7 +168,7 @@ def test_what_is_read_is_not_written(output, tmp_path):
 
 def test_no_sentence_is_better_than_itself(scorer, monkeypatch):
     """Sentences with equal ids have equal scores, regardless of rounding."""
-    monkeypatch.setattr(scorer, "of_rows", lambda rows: np.arange(len(rows)))
+    monkeypatch.setattr(scorer, "score_rows", lambda rows: np.arange(len(rows)))
     assert scorer(["the cat", "cat", "The  cat"]).tolist() == [0, 1, 0]
 
 

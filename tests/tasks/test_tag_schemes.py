@@ -5,9 +5,9 @@ import pytest
 from albert_tf.tasks.conll import (
     CLASSES,
     all_tags,
-    breaks_of,
     entity_spans,
     find_scheme,
+    invalid_transitions,
     only_separates,
 )
 
@@ -88,7 +88,7 @@ def test_spans_of_tags(tags, spans):
 )
 def test_tags_that_cannot_follow_each_other(scheme, tags, words):
     """An illegal transition is counted at its second word."""
-    assert breaks_of(tags.split(), scheme) == words
+    assert invalid_transitions(tags.split(), scheme) == words
 
 
 def test_tags_that_begin_entities_as_iob1_does():
