@@ -129,7 +129,7 @@ def test_a_table_may_be_of_tensors():
 
 @pytest.mark.parametrize("dtype", ["Int64", "float64", "object", "category"])
 def test_missing_cells_of_a_series_are_none(dtype):
-    """Every type of pandas column marks a missing value as None."""
+    """Missing values in every type of pandas column are read as None."""
     series = pytest.importorskip("pandas").Series([1, None, 2], dtype=dtype)
     for column in (series, series.array):
         assert user_data.listed(column, "y") == [1, None, 2]

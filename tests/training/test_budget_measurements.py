@@ -204,7 +204,7 @@ def test_the_batch_and_its_pace_are_found_together(clock, monkeypatch):
 def test_a_budget_too_short_to_compile_is_a_warning(
     clock, monkeypatch, capsys, seconds, warned
 ):
-    """If compilations take most of the time, a warning states their time."""
+    """A warning states the compilation time if it is most of the budget."""
     probes_of(monkeypatch, lambda n, batch: 0.5, hours=seconds / 3600)
     told = capsys.readouterr().out
     assert ("Warning: the budget is too short" in told) == warned

@@ -75,11 +75,12 @@ def character_kind(character: str) -> int:
 
 @functools.lru_cache(2)
 def _kinds(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return arrays [V]: marked pieces, and kinds of first and last characters.
+    """Return three arrays [V] that describe the pieces of a vocabulary.
 
-    A marked piece has the tokenizer's mark for the start of a word (in
-    WordPiece, no `##`), or has no text. The last character is the last one that
-    is not `JOINED`.
+    The first is true for marked pieces; the others are the kinds of each
+    piece's first and last characters. A marked piece has no text, or is marked
+    as the start of a word (in WordPiece, by the absence of `##`). The last
+    character is the last one that is not `JOINED`.
     """
     first = np.full(tokenizer.vocab_size, ALONE, np.int8)
     last = first.copy()

@@ -53,14 +53,19 @@ def _random_segments(
     offsets: np.ndarray,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw whole sentences of another document as B, with a minimum length.
+    """Draw whole sentences of another document as segment B.
+
+    B ends when it has the target length, or at the end of its part.
 
     Args:
       parts: [n], the part that contains A.
-      lengths: [n], the minimum number of tokens.
+      lengths: [n], the target number of tokens.
       documents: the text.
       offsets: [S + 1], the token offsets of the text's sentences.
       rng: the source of randomness.
+
+    Returns:
+      The first token [n] and the end [n] of each B.
     """
     part_ends = np.cumsum(documents.parts, dtype=np.int64)
     part = other_parts(parts, documents.hashes, rng)
