@@ -80,7 +80,7 @@ def test_strings_are_evaluated_like_ids(classifier):
 
 @pytest.mark.slow
 def test_predict_is_the_program_and_the_saved_model(finished, tmp_path):
-    """The model, `finetune.py` and the SavedModel return equal probabilities."""
+    """The model, `finetune.py` and the SavedModel give equal probabilities."""
     output, _ = finished
     rows = tiny_runs.predictions(f"{output}/predictions.tsv")
     texts, _ = columns(37, 3)
