@@ -23,12 +23,12 @@ LIBRARIES = ("tensorflow", "keras", "numpy")
 MODEL = ("vendor_id", "cpu family", "model", "cache size")
 FEATURES = ("sse4_2", "avx", "fma", "avx2", "avx512", "avx_vnni", "amx")
 EARLY = 20
-# Relative differences. Between an AMD and an Intel processor, the losses of
+# Relative differences. Between three processors of AMD and Intel, the losses of
 # pretraining differed by less than 1%. Those of fine-tuning differed by up to
-# 5% after step 20, and single gradient norms by a factor of 2.5.
+# 13% after step 20, and single gradient norms by a factor of 2.5.
 TOLERANCE = 0.01
 NORM_TOLERANCE = 0.3
-LATE_TOLERANCE = 0.1
+LATE_TOLERANCE = 0.25
 
 
 def machine() -> dict[str, str]:
