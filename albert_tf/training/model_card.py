@@ -105,7 +105,8 @@ def settings_of_records(flags: dict[str, str]) -> list[str]:
     lines = []
     for folder in dict.fromkeys(folders(flags.get("data_dir", ""))):
         metadata = files.read_optional_json(folder, "metadata.json")
-        known = metadata.get("settings", {}).items()
+        known = metadata.get("settings")
+        known = known.items() if isinstance(known, dict) else ()
         pairs = [f"{k}={value}" for k, value in known if value is not None]
         if pairs:
             lines.append(f"{folder}: {', '.join(pairs)}")

@@ -229,8 +229,9 @@ def pretrain(
         check_folder = files.unmoved(pretraining.output_dir, "output_dir")
         setup = budget.choose_settings(setup)
         run = make_run(setup, budget.clock)
-        # A complete run does not use these settings.
-        claims = setup.writes and not run.finished
+        # A complete run does not use these settings, except that a budget
+        # determines the number of steps that its flags must repeat.
+        claims = setup.writes and (not run.finished or bool(budget.clock))
         if setup.writes:  # only after all checks of the folder
             check_folder()
         if claims:
