@@ -283,6 +283,7 @@ def write_report(
     """
     metrics, metadata = {}, {"task": job.task.name}
     metrics_file = files.join(folder, METRICS_FILE)
+    earlier = files.read_optional_json(folder, METRICS_FILE) if writes else {}
     for split in (*job.eval, *job.predict):
         values, predictions = evaluator.evaluate(split)
         measured = {**values, "examples": len(split.examples)}
@@ -299,7 +300,7 @@ def write_report(
                 path, split.examples, predictions
             )
             print(f"{len(split.examples)} predictions: {', '.join(written)}")
-            if not values:
+            if not values and split.name in earlier:
                 remove_tables(path)
     if writes:
         model = "; ".join(map(checkpoints.fingerprint, models))

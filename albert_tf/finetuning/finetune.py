@@ -28,13 +28,13 @@ from albert_tf.finetuning.finetuning_setup import (
 )
 from albert_tf.finetuning.finetuning_trainer import (
     KeepThreshold,
+    check_complete,
     check_partners,
     create_output_dir,
     make_batches,
     make_trainer,
     run_training,
     with_recipe,
-    write_flags,
 )
 from albert_tf.finetuning.multitask import finetune_together
 from albert_tf.finetuning.soft_targets import objective_of, teach
@@ -97,7 +97,8 @@ def train_in_output_dir(
     def claim():
         nonlocal job
         job = create_output_dir(s.run, job)
-        write_flags(s, job)
+        if not check_complete(s, job.best_metric, job):
+            s.write_flags()
 
     with checkpoints.locked_model_dir(strategy, s.run.output_dir, claim):
         return job, train(s, job, strategy)

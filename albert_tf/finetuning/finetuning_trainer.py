@@ -41,6 +41,7 @@ from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.training import checkpoint_files, checkpoints, distribution
 from albert_tf.training.evaluator import Batch, Objective
+from albert_tf.training.history import History
 from albert_tf.training.hooks import KeepBest, standard
 from albert_tf.training.run import Hook, Run, warn_of_warmup
 from albert_tf.training.run import train as train_run
@@ -137,20 +138,26 @@ class EarlyStopping(Hook):
     def __init__(self, every: int, recipe: RecipeConfig, metric: str):
         self.every, self.recipe, self.metric = every, recipe, metric
 
+    def values(self, history: History) -> list[float]:
+        """Return the metric of all regular evaluations."""
+        rows = zip(*history.column("eval", self.metric), strict=True)
+        return [value for step, value in rows if step % self.every == 0]
+
+    def ended(self, history: History) -> bool:
+        """Return whether the run has ended early."""
+        stale = evaluations_without_gain(self.values(history))
+        return 0 < self.recipe.early_stopping <= stale
+
     def begin(self, run):
-        recipe = self.recipe
-        rows = zip(*run.history.column("eval", self.metric), strict=True)
-        values = [value for step, value in rows if step % self.every == 0]
+        recipe, values = self.recipe, self.values(run.history)
         if recipe.plateau_patience:
             number = reductions(values, recipe.plateau_patience)
             run.trainer.rate.factor.assign(0.5**number)
-        stale = evaluations_without_gain(values)
-        patience = recipe.early_stopping
-        run.ended_early = 0 < patience <= stale
+        run.ended_early = self.ended(run.history)
         if run.ended_early:
             run.progress.message(
                 f"Ended at step {run.step} of {run.end}: `{self.metric}` has "
-                f"not increased in {patience} evaluations"
+                f"not increased in {recipe.early_stopping} evaluations"
             )
 
     def after(self, run, window):
@@ -347,13 +354,18 @@ def first_weights(run: FinetuningConfig) -> dict[str, RunFact]:
     return {FIRST_WEIGHTS: RunFact(value, "no effect")}
 
 
-def write_flags(s: Settings, *jobs: Job) -> None:
-    """Write the flags, unless the run is complete and does not use them.
+def check_complete(s: Settings, metric: str, *jobs: Job) -> bool:
+    """Return whether a run is complete; check that it used these settings.
 
     The results, the flags and the model card must not name settings, examples
     or first weights that the run did not use. Other first weights are therefore
     an error, and after a complete run, so are other settings that affect the
     weights by more than rounding, and other training examples.
+
+    Args:
+      s: the settings.
+      metric: the metric that determines the best weights.
+      *jobs: the tasks, with their examples.
     """
     paths = checkpoint_files.listed(s.run.output_dir)
     intact = (
@@ -362,28 +374,35 @@ def write_flags(s: Settings, *jobs: Job) -> None:
         if not checkpoint_files.fault(path, checkpoint_files.read_facts)
     )
     last = next(intact, None)
-    earlier = checkpoint_files.read_facts(last) if last else {}
+    if not last:
+        return False
+    step, folder = checkpoint_files.number(last), s.run.output_dir
+    earlier = checkpoint_files.read_facts(last)
     initial = first_weights(s.run)[FIRST_WEIGHTS].value
     require(
         earlier.get(FIRST_WEIGHTS, initial) == initial,
         "`output_dir` contains a run that began with other weights; choose "
         "another folder.",
-        output_dir=f"{s.run.output_dir} from {earlier.get(FIRST_WEIGHTS)}",
+        output_dir=f"{folder} from {earlier.get(FIRST_WEIGHTS)}",
         model_dir=f"{s.run.model_dir} with {initial}",
     )
-    if not last or checkpoint_files.number(last) < s.training.num_train_steps:
-        s.write_flags()
-        return
+    stopping = EarlyStopping(s.training.eval_steps, s.recipe, metric)
+    if step < s.training.num_train_steps and not stopping.ended(
+        History(folder, step)
+    ):
+        return False
     used = facts(s.optimizer, s.recipe, change="another recipe")
     used |= facts(s.training) | example_facts(*jobs)
+    del used["dtype"]  # may depend on the device
     harmless = ROUNDING, PART_CHANGES["eval"]
     used = {k: v for k, v in used.items() if not v.change.startswith(harmless)}
     for change in checkpoint_files.changes(last, used):
         raise InputError(
             "`output_dir` contains a complete run on other training examples "
             "or with other settings; choose another folder, or more steps. "
-            f"Received: output_dir={s.run.output_dir}, where {change}"
+            f"Received: output_dir={folder}, where {change}"
         )
+    return True
 
 
 def run_training(

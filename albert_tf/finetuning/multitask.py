@@ -26,12 +26,12 @@ from albert_tf.finetuning.finetuning_setup import (
 )
 from albert_tf.finetuning.finetuning_trainer import (
     FinetuningTrainer,
+    check_complete,
     create_output_dir,
     make_batches,
     make_trainer,
     run_training,
     with_recipe,
-    write_flags,
 )
 from albert_tf.finetuning.recipe import RecipeConfig
 from albert_tf.finetuning.soft_targets import objective_of
@@ -296,7 +296,8 @@ def finish(
             checkpoint = checkpoints.for_inference(s.run.output_dir)
             table = trainer.model.encoder() | trainer.model.head(name)
             checkpoints.save(folder, table, checkpoint_files.number(checkpoint))
-            files.copy(flags, files.join(folder, FLAG_FILE))  # for the card
+            if files.exists(flags):  # for the card
+                files.copy(flags, files.join(folder, FLAG_FILE))
         splits = write_report(folder, job, evaluators[name], chief, [folder])
         if chief:
             save_threshold(folder, evaluators[name])
@@ -326,7 +327,8 @@ def make_directories(s: Settings, jobs: dict[str, Job]) -> dict[str, Job]:
         )
         for name, job in jobs.items()
     }
-    write_flags(s, *jobs.values())
+    if not check_complete(s, BEST_METRIC, *jobs.values()):
+        s.write_flags()
     return jobs
 
 

@@ -107,7 +107,10 @@ def test_metrics_are_those_of_one_model(finished, opinions, copy, tmp_path):
 
 @eagerly()
 def test_unlabeled_examples_replace_labeled_ones(finished, opinions, tmp_path):
-    """No metrics of earlier examples stay beside new predictions."""
+    """No metrics of earlier examples stay beside new predictions.
+
+    A table that no evaluation wrote stays.
+    """
     output = tmp_path / "results"
     labeled = pathlib.Path(opinions["predict_file"])
     unlabeled = tmp_path / f"unlabeled{labeled.suffix}"
@@ -119,6 +122,9 @@ def test_unlabeled_examples_replace_labeled_ones(finished, opinions, tmp_path):
     )
     values = {"model_dir": finished[0], "output_dir": str(output)}
     run(**values, do_eval=True, eval_file=opinions["eval_file"])
+    (output / "errors.tsv").write_text("mine")
+    run(**values, do_predict=True, predict_file=str(unlabeled))
+    assert (output / "errors.tsv").read_text() == "mine"
     for file in (labeled, unlabeled):
         found = run(**values, do_predict=True, predict_file=str(file))
         known = file == labeled

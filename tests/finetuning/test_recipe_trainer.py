@@ -10,6 +10,7 @@ import tensorflow as tf
 import tiny
 from tiny_runs import build, eagerly, run, weights
 
+from albert_tf.base.errors import InputError
 from albert_tf.finetuning import finetuning_trainer
 from albert_tf.finetuning.evaluation import TaskEvaluator
 from albert_tf.finetuning.finetuning_trainer import (
@@ -218,7 +219,10 @@ EVERY_STEP = {
 
 @pytest.mark.slow
 def test_early_stopping(shallow, opinions, tmp_path, monkeypatch):
-    """A run ends after the given number of evaluations without a gain."""
+    """A run ends after the given number of evaluations without a gain.
+
+    It is then complete, so it rejects other settings.
+    """
     scripted(SCORES, monkeypatch)
     values = opinions | EVERY_STEP | {"early_stopping": 3}
     output = str(tmp_path / "o")
@@ -227,6 +231,10 @@ def test_early_stopping(shallow, opinions, tmp_path, monkeypatch):
         assert checkpoint_files.latest(output).endswith("ckpt-8")
         assert checkpoints.for_inference(output).endswith("ckpt-5")
     assert found["eval"]["examples"] == 53
+    flags = (tmp_path / "o/run.flags").read_text("utf-8")
+    with pytest.raises(InputError, match="complete run .* label_smoothing was"):
+        run(model_dir=shallow, output_dir=output, **values, label_smoothing=0.5)
+    assert (tmp_path / "o/run.flags").read_text("utf-8") == flags
 
 
 def test_where_a_run_was_stopped_does_not_count(tmp_path):
