@@ -115,7 +115,7 @@ def settings_of_records(flags: dict[str, str]) -> list[str]:
 
 def rows_of(folder: str, split: str) -> list[dict]:
     """Return the rows of a split in a run's history, if there is one."""
-    if not (folder and files.exists(files.join(folder, HISTORY_FILE))):
+    if not files.exists(files.join(folder, HISTORY_FILE)):
         return []
     return [r for r in History.read(folder).rows if r["split"] == split]
 

@@ -383,10 +383,9 @@ class Optimizer(keras.optimizers.Optimizer):
     def reduce(self, gradients: list[tf.Tensor]):
         """Return the clipped sum of all replicas' gradients, and a norm.
 
-        The norm is that of the sum before clipping. With `per_replica`, each
-        replica's gradients are clipped instead of the sum. This method must be
-        called in a replica. The replicas' gradients must add up to the gradient
-        of the whole batch.
+        The norm is computed before clipping. With `per_replica`, each replica's
+        gradients are clipped instead of the sum. Call this method in a replica.
+        The replicas' gradients must add up to the gradient of the whole batch.
         """
         limit = self.config.clip_norm
         if self.per_replica:

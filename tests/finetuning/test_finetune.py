@@ -425,8 +425,8 @@ def test_a_finished_run_does_not_claim_other_settings(
 ):
     """After a complete run, other settings that affect weights are an error.
 
-    Settings that only affect rounding are not. In either case, `run.flags`
-    still has the flags that were used.
+    Settings that only affect rounding, and the precision, are not. In either
+    case, `run.flags` still has the flags that were used.
     """
     before = (copy / "run.flags").read_text("utf-8")
     how = opinions | {
@@ -439,6 +439,7 @@ def test_a_finished_run_does_not_claim_other_settings(
     assert "with other settings; choose another folder" in said
     assert f", where {name} was " in said and f" and is {value}: " in said
     run(**how, gradient_accumulation_steps=2)
+    run(**how, dtype="bfloat16")
     assert (copy / "run.flags").read_text("utf-8") == before
 
 
