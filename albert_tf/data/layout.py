@@ -242,8 +242,8 @@ DYNAMIC_SIZES = {
 TYPES = {"token_ids": bytes, "word_starts": bytes, "masked_lm_weights": float}
 
 
-def _wrong_lists(feature, sizes: dict[str, int]) -> str:
-    """Describe lists of a wrong length or type; return "" if there are none."""
+def _check_lists(feature, sizes: dict[str, int]) -> None:
+    """Raise `ValueError` for lists of a wrong length or type."""
     wrong = []
     for name, size in sizes.items():
         values, kind = feature[name], TYPES.get(name, int)
@@ -254,86 +254,77 @@ def _wrong_lists(feature, sizes: dict[str, int]) -> str:
             wrong.append(
                 f"`{name}` contains {actual} instead of {kind.__name__}"
             )
-    return "; ".join(wrong)
+    if wrong:
+        raise ValueError("; ".join(wrong))
 
 
-def _wrong_values(name: str, values: Sequence, limit: int) -> str:
-    """Describe an illegal value of a feature; return "" if there is none."""
+def _check_values(name: str, values: Sequence, limit: int) -> None:
+    """Raise `ValueError` for an illegal value of a feature."""
     values = np.asarray(values)
     illegal = values[~legal(values, limit)]
-    legal_values = f"from 0 to {limit - 1}" if limit else "0 or greater"
-    return (
-        f"`{name}` contains {illegal[0]}, but values must be {legal_values}"
-        if len(illegal)
-        else ""
-    )
+    if len(illegal):
+        legal_values = f"from 0 to {limit - 1}" if limit else "0 or greater"
+        raise ValueError(
+            f"`{name}` contains {illegal[0]}, but values must be {legal_values}"
+        )
 
 
-def _wrong_predictions(feature) -> str:
-    """Describe an illegal weight or a prediction at padding.
+def _check_predictions(feature) -> None:
+    """Raise `ValueError` for an illegal weight or a prediction at padding.
 
-    Return "" if there is neither.
-
-    Args:
-      feature: a static record whose integers are legal.
+    `feature` is a static record whose integers are legal.
     """
     weights = np.array(feature["masked_lm_weights"])
     if not np.all((weights >= 0) & np.isfinite(weights)):
-        return "`masked_lm_weights` contains an illegal weight"
+        raise ValueError("`masked_lm_weights` contains an illegal weight")
     positions = np.array(feature["masked_lm_positions"])[weights > 0]
     padded = positions[np.array(feature["input_mask"])[positions] == 0]
-    return (
-        f"padding is predicted at position {padded[0]}" if len(padded) else ""
-    )
+    if len(padded):
+        raise ValueError(f"padding is predicted at position {padded[0]}")
 
 
-def _wrong_padded(feature, metadata: Metadata) -> str:
-    """Describe the fault in a padded record; return "" if there is none."""
+def _check_padded(feature, metadata: Metadata) -> None:
     sizes = static_sizes(metadata)
-    if wrong := _wrong_lists(feature, sizes):
-        return wrong
+    _check_lists(feature, sizes)
     for name, limit in value_limits(metadata).items():
         if name in sizes:
-            if wrong := _wrong_values(name, feature[name], limit):
-                return wrong
+            _check_values(name, feature[name], limit)
     if "masked_lm_weights" in sizes:
-        return _wrong_predictions(feature)
-    return ""
+        _check_predictions(feature)
 
 
-def _wrong_dynamic(feature, metadata: Metadata) -> str:
-    """Describe the fault in a dynamic record; return "" if there is none."""
-    if wrong := _wrong_lists(feature, DYNAMIC_SIZES):
-        return wrong
+def _check_dynamic(feature, metadata: Metadata) -> None:
+    _check_lists(feature, DYNAMIC_SIZES)
     tokens, room = sum(feature["segment_lengths"]), metadata.max_seq_length - 3
     if not 0 < tokens <= room:
-        return f"`segment_lengths` sum to {tokens} instead of 1 to {room}"
+        raise ValueError(
+            f"`segment_lengths` sum to {tokens} instead of 1 to {room}"
+        )
     dtype = id_type(metadata.vocab_size)
-    expected_sizes = {
+    sizes = {
         "token_ids": tokens * dtype.itemsize,
         "word_starts": -(-tokens // 8),
     }
-    for name, expected in expected_sizes.items():
+    for name, expected in sizes.items():
         if (size := len(feature[name][0])) != expected:
-            return f"`{name}` is {size} bytes long for {tokens} tokens"
-    values = feature | {
-        "token_ids": np.frombuffer(feature["token_ids"][0], dtype)
-    }
-    names = "segment_lengths", "token_ids", "next_sentence_labels"
-    limits = value_limits(metadata)
-    wrong = (_wrong_values(x, values[x], limits[x]) for x in names)
-    return next(filter(None, wrong), "")
+            raise ValueError(
+                f"`{name}` is {size} bytes long for {tokens} tokens"
+            )
+    ids = np.frombuffer(feature["token_ids"][0], dtype)
+    values, limits = feature | {"token_ids": ids}, value_limits(metadata)
+    for name in ("segment_lengths", "token_ids", "next_sentence_labels"):
+        _check_values(name, values[name], limits[name])
 
 
-def record_fault(
+def check_record(
     feature: dict[str, Sequence], metadata: Metadata, form: str
-) -> str:
-    """Describe how a record contradicts its metadata; return "" if it does not.
+) -> None:
+    """Raise `ValueError` if a record contradicts its metadata.
 
     Args:
       feature: the parsed record; see `tfrecord.parse`.
       metadata: the metadata of the record's folder.
       form: `PHONEMES`, `STATIC` or `DYNAMIC`.
     """
-    wrong_in = _wrong_dynamic if form == DYNAMIC else _wrong_padded
-    return wrong_in(feature, metadata)
+    check = _check_dynamic if form == DYNAMIC else _check_padded
+    check(feature, metadata)

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tiny_records import COUNTS, example, first_file, write, write_records
 
 from albert_tf.base.errors import InputError
-from albert_tf.data.layout import record_fault
+from albert_tf.data.layout import check_record
 from albert_tf.data.masking import DYNAMIC
 from albert_tf.data.records import input_pipeline, metadata, tfrecord
 from albert_tf.data.records.metadata import EVAL, read_metadata
@@ -64,19 +64,14 @@ def cut_off(path):
         file.truncate(2 * record + 99)
 
 
+NO_EXAMPLE = ", record 2: not a tf.train.Example"
 FAULTS = {
     "cut off": (cut_off, ", damaged or truncated in record 2"),
     "length": (flip(3), ", damaged or truncated in record 2"),
     "content": (flip(50), ", damaged or truncated in record 2"),
     "fewer": (rewrite(lambda r: []), " ended before its last record"),
-    "no example": (
-        rewrite(lambda r: [b"\x99?"]),
-        ", record 2 is not a tf.train",
-    ),
-    "half": (
-        rewrite(lambda r: [r[:99]]),
-        ", record 2 is not a tf.train.Example",
-    ),
+    "no example": (rewrite(lambda r: [b"\x99?"]), NO_EXAMPLE),
+    "half": (rewrite(lambda r: [r[:99]]), NO_EXAMPLE),
     "key": (
         rewrite(lambda r: [example(1, without=["input_mask"])]),
         ", record 2: `input_mask` has 0 values instead of 8",
@@ -269,7 +264,7 @@ def test_a_run_begins_with_a_check(data_dir, monkeypatch):
     with pytest.raises(InputError, match="train-00000.*700 bytes instead"):
         input_pipeline.check_files(data_dir, metadata)
     write(path, [b"\x99 no example"])
-    with pytest.raises(InputError, match="record 0 is not a tf.train.Example"):
+    with pytest.raises(InputError, match="record 0: not a tf.train.Example"):
         input_pipeline.check_files(data_dir, with_sizes(data_dir, metadata))
     tf.io.gfile.remove(path)
     with pytest.raises(InputError, match="train-00000.*is missing"):
@@ -285,19 +280,19 @@ def test_the_first_sixteen_records_are_checked(data_dir):
         write(path, [*records[:place], b"\x99", *records[place + 1 :]])
         if place == 16:
             input_pipeline.check_files(data_dir, with_sizes(data_dir, metadata))
-    with pytest.raises(InputError, match="record 15 is not a tf.train"):
+    with pytest.raises(InputError, match="record 15: not a tf.train"):
         input_pipeline.check_files(data_dir, with_sizes(data_dir, metadata))
 
 
 @pytest.mark.parametrize(
     "changes, fault",
     [
-        ({}, ""),
         ({"segment_lengths": [13, 0], "word_starts": [b"12"]}, "is 6 bytes"),
         ({"segment_lengths": [7, 7]}, "sum to 14 instead of 1 to 13"),
         ({"segment_lengths": [0, 0]}, "sum to 0 instead of 1 to 13"),
         ({"segment_lengths": [3]}, "`segment_lengths` has 1 values instead"),
         ({"word_starts": [b"ab"]}, "`word_starts` is 2 bytes long for 3"),
+        ({"segment_lengths": [8, 1], "token_ids": [b"ab" * 9]}, "is 1 bytes"),
         ({"token_ids": []}, "`token_ids` has 0 values instead of 1"),
         ({"next_sentence_labels": [0, 1]}, "labels` has 2 values instead of 1"),
     ],
@@ -311,12 +306,11 @@ def test_faults_of_dynamic_records(changes, fault):
         "next_sentence_labels": [0],
     }
     described = metadata.Metadata(16, 1, 1 << 16, "", {})
-    found = record_fault(feature | changes, described, DYNAMIC)
-    assert fault in found and bool(fault) == bool(found)
+    check_record(feature, described, DYNAMIC)
+    with pytest.raises(ValueError, match=fault):
+        check_record(feature | changes, described, DYNAMIC)
     eight = {"segment_lengths": [8, 0], "token_ids": [b"ab" * 8]}
-    assert not record_fault(feature | eight, described, DYNAMIC)
-    nine = {"segment_lengths": [8, 1], "token_ids": [b"ab" * 9]}
-    assert "1 bytes" in record_fault(feature | nine, described, DYNAMIC)
+    check_record(feature | eight, described, DYNAMIC)
 
 
 def test_the_file_with_the_longest_name_is_meant(tmp_path):

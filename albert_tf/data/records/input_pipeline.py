@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
-from albert_tf.data.layout import record_fault
+from albert_tf.data.layout import check_record
 from albert_tf.data.records import tfrecord
 from albert_tf.data.records.metadata import (
     EVAL,
@@ -288,11 +288,9 @@ def _first_fault(
     form = metadata.form(split)
     for number, record in enumerate(islice(tfrecord.read(path), limit)):
         try:
-            feature = tfrecord.parse(record)
-        except ValueError:
-            return f"{path}, record {number} is not a tf.train.Example"
-        if wrong := record_fault(feature, metadata, form):
-            return f"{path}, record {number}: {wrong}"
+            check_record(tfrecord.parse(record), metadata, form)
+        except ValueError as error:
+            return f"{path}, record {number}: {error}"
     return ""
 
 

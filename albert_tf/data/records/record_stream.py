@@ -15,8 +15,8 @@ import numpy as np
 from albert_tf.base.errors import InputError
 from albert_tf.data.layout import (
     Masker,
+    check_record,
     id_type,
-    record_fault,
     static_sizes,
 )
 from albert_tf.data.masking import DYNAMIC
@@ -165,14 +165,12 @@ class RecordStream:
         """Return the features of a record, which must match the metadata."""
         try:
             feature = tfrecord.parse(record)
-            fault = record_fault(feature, self.metadata, form)
+            check_record(feature, self.metadata, form)
         except ValueError as error:
-            fault = str(error)
-        if fault:
             raise InputError(
-                f"The records must match their metadata: {fault}; make or copy "
+                f"The records must match their metadata: {error}; make or copy "
                 f"them again. Received: data_dir={self.data_dir}"
-            )
+            ) from None
         return feature
 
     def batch(self, records: list[bytes], position: int | None = None) -> dict:
