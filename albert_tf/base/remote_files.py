@@ -16,6 +16,12 @@ class RemoteError(InputError, OSError):
     """An error about a `://` path that cannot be reached, read or written."""
 
 
+def is_of_storage(error: Exception) -> bool:
+    """Return whether a disk or a remote store, not a file, caused an error."""
+    number = getattr(error, "errno", None)
+    return isinstance(error, RemoteError) or number is not None
+
+
 @contextlib.contextmanager
 def _gfile(path: str) -> Iterator[Any]:
     """Yield TensorFlow's file system; convert its errors to `RemoteError`."""

@@ -21,7 +21,7 @@ from typing import Any, AnyStr, BinaryIO, NamedTuple
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.packages import need
-from albert_tf.base.remote_files import RemoteError
+from albert_tf.base.remote_files import is_of_storage
 
 TEXT, CSV, TSV, PARQUET, ARROW = "text", "csv", "tsv", "parquet", "arrow"
 JSONL = "jsonl"  # one object per line
@@ -59,13 +59,14 @@ TO_UTF_8 = (
 )
 FROM_UTF_32 = "UTF-32", "iconv -f UTF-32 -t UTF-8 FILE > NEW"
 FROM_UTF_16 = "UTF-16", "iconv -f UTF-16 -t UTF-8 FILE > NEW"
+ZIP = b"PK\x03\x04"
 # (offset, bytes at the offset, format, command that converts the file)
 FOREIGN = (
     (0, codecs.BOM_UTF32_LE, *FROM_UTF_32),
     (0, codecs.BOM_UTF32_BE, *FROM_UTF_32),
     (0, codecs.BOM_UTF16_LE, *FROM_UTF_16),  # a prefix of UTF-32's mark
     (0, codecs.BOM_UTF16_BE, *FROM_UTF_16),
-    (0, b"PK\x03\x04", "a zip archive", "unzip FILE"),
+    (0, ZIP, "a zip archive", "unzip FILE"),
     (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive", "7z x FILE"),
     (0, b"Rar!\x1a\x07", "a rar archive", "unrar x FILE"),
     (0, b"\x04\x22\x4d\x18", "compressed by lz4", "lz4 -d FILE NEW"),
@@ -102,6 +103,10 @@ class Refused(BadData):
     """An error about a bad item that must not be skipped."""
 
 
+# Errors of the decompressing libraries, except zstandard.
+DAMAGE = EOFError, zlib.error, lzma.LZMAError, OSError
+
+
 def _zstd_errors() -> tuple[type[Exception], ...]:
     library = sys.modules.get("zstandard")
     return (library.ZstdError,) if library else ()
@@ -136,13 +141,9 @@ class _Unpacked(io.RawIOBase):
         try:
             # Unlike `read`, `read1` returns all bytes before the damage.
             data = self._head[: len(buffer)] or self._file.read1(len(buffer))
-        except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
-            # Disk errors have an errno; storage errors are `RemoteError`.
-            number = getattr(error, "errno", None)
-            if isinstance(error, RemoteError) or number is not None:
+        except (*DAMAGE, *_zstd_errors()) as error:
+            if is_of_storage(error):
                 raise
-            raise damaged(self._path, error) from None
-        except _zstd_errors() as error:
             raise damaged(self._path, error) from None
         self._head = self._head[len(data) :]
         buffer[: len(data)] = data
@@ -242,11 +243,6 @@ def ending_of(path: str) -> str:
     return os.path.splitext(name)[1] if ending in PACKED_ENDINGS else ending
 
 
-def is_compressed(path: str) -> bool:
-    """Return whether a file has the extension of a compression format."""
-    return path.lower().endswith(PACKED_ENDINGS)
-
-
 _RUNS = {bytes: re.compile(rb"\r+\n?"), str: re.compile(r"\r+\n?")}
 
 
@@ -282,6 +278,20 @@ class _ClassicMac(io.RawIOBase):
         return len(data)
 
 
+def until_damage(file: Any, size: int) -> tuple[bytes, BadData | None]:
+    """Read up to `size` bytes; return those before any damage, and its error.
+
+    Fewer bytes are returned only at the end of the file or at damage.
+    """
+    data = b""
+    try:
+        while part := file.read1(size - len(data)):
+            data += part
+    except BadData as error:
+        return data, error
+    return data, None
+
+
 def _read_head(file: Any, path: str) -> tuple[bytes, Any, BadData | None]:
     """Return a file's first bytes, the rewound file, and the error for damage.
 
@@ -289,12 +299,7 @@ def _read_head(file: Any, path: str) -> tuple[bytes, Any, BadData | None]:
     the damage, and reading beyond them raises the error. If there are no such
     bytes, the error is raised at once.
     """
-    head, damage = b"", None
-    try:
-        while data := file.read1(HEAD_BYTES - len(head)):
-            head += data
-    except BadData as error:
-        damage = error
+    head, damage = until_damage(file, HEAD_BYTES)
     if damage and not head:
         raise damage
     if file.seekable():
@@ -310,37 +315,34 @@ def _looks_16_bits_wide(head: bytes) -> bool:
     return zeros[0] < 0.1 and zeros[1] > 0.5
 
 
+def _foreign_format(head: bytes) -> str:
+    """Describe a format that is not supported, with advice; otherwise, "".
+
+    `head` contains the first bytes of a file that is not a table.
+    """
+    if head.startswith(ZIP) and any(name in head for name in OFFICE):
+        return (
+            "is an office document; save a workbook as CSV UTF-8 with commas, "
+            "or a document as text"
+        )
+    for offset, magic, name, command in FOREIGN:
+        if head.startswith(magic, offset):
+            return f"is {name}; convert it: `{command}`"
+    if _looks_16_bits_wide(head):
+        return (
+            "looks like UTF-16; convert it: `iconv -f UTF-16LE -t UTF-8 FILE > "
+            "NEW` (or UTF-16BE)"
+        )
+    if head.count(0) > MANY_ZEROS * len(head) or head.startswith(PICKLES):
+        return "is a binary format; convert it or leave it out"
+    return ""
+
+
 def _require_native(head: bytes, path: str) -> None:
     """Raise `InputError` unless a file contains text or a table."""
-    if head.startswith((*TABLES,)):
-        return
-    is_zip = head.startswith(b"PK\x03\x04")
-    require(
-        not (is_zip and any(name in head for name in OFFICE)),
-        "A file must be UTF-8 text or a table, but this is an office document; "
-        "save a workbook as CSV UTF-8 with commas, or a document as text.",
-        file=path,
-    )
-    for offset, magic, name, command in FOREIGN:
-        require(
-            not head.startswith(magic, offset),
-            f"A file must be UTF-8 text or a table, but this is {name}; "
-            f"convert it: `{command}`.",
-            file=path,
-        )
-    require(
-        not _looks_16_bits_wide(head),
-        "A file must be UTF-8 text or a table, but this looks like UTF-16; "
-        "convert it: `iconv -f UTF-16LE -t UTF-8 FILE > NEW` (or UTF-16BE).",
-        file=path,
-    )
-    require(
-        head.count(0) <= MANY_ZEROS * len(head)
-        and not head.startswith(PICKLES),
-        "A file must be UTF-8 text or a table, but this is a binary format; "
-        "convert it or leave it out.",
-        file=path,
-    )
+    found = "" if head.startswith((*TABLES,)) else _foreign_format(head)
+    rule = f"A file must be UTF-8 text or a table, but this {found}."
+    require(not found, rule, file=path)
 
 
 def is_utf8(data: bytes, is_complete: bool = True) -> bool:
@@ -443,7 +445,8 @@ def opened(path: str) -> Iterator[Source]:
             file = io.BufferedReader(unpacked, BUFFER_BYTES)
             head, file, damage = _read_head(file, path)
             packed = True
-        if is_compressed(path) and not packed and not is_utf8(head, False):
+        named_packed = path.lower().endswith(PACKED_ENDINGS)
+        if named_packed and not packed and not is_utf8(head, False):
             raise damaged(path, "its first bytes do not fit the format")
         _require_native(head, path)
         if b"\r" in head and b"\n" not in head and is_utf8(head, False):

@@ -18,7 +18,7 @@ from typing import Any
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, first_line, require
 from albert_tf.base.packages import need
-from albert_tf.base.remote_files import RemoteError
+from albert_tf.base.remote_files import is_of_storage
 from albert_tf.base.settings import plain
 from albert_tf.data import file_kinds, row_files
 from albert_tf.data.file_kinds import (
@@ -189,9 +189,8 @@ def _arrow(path: str) -> Iterator[None]:
     except InputError:
         raise
     except (pyarrow.ArrowException, OSError, *MALFORMED) as error:
-        number = getattr(error, "errno", None)
-        if isinstance(error, RemoteError) or number is not None:
-            raise  # a disk or network error
+        if is_of_storage(error):
+            raise
         reason = first_line(error)
         raise BadData(
             f"A table file must not be damaged: {reason}. Received: {path}"
@@ -213,12 +212,10 @@ def _schema_and_batches(source: Source) -> tuple[Any, Callable]:
         )
     if source.head.startswith(ARROW_FILE):
         reader = pyarrow.ipc.open_file(file)
-        stream = map(reader.get_batch, range(reader.num_record_batches))
-        return reader.schema, lambda columns: (
-            b.select(columns) for b in stream
-        )
-    stream = pyarrow.ipc.open_stream(file)
-    return stream.schema, lambda columns: (b.select(columns) for b in stream)
+        batches = map(reader.get_batch, range(reader.num_record_batches))
+    else:
+        reader = batches = pyarrow.ipc.open_stream(file)
+    return reader.schema, lambda columns: (b.select(columns) for b in batches)
 
 
 def _checked_rows(batches: Iterator[Any]) -> Iterator[dict]:

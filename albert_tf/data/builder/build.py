@@ -352,7 +352,7 @@ def in_files(
             if is_path:
                 paths = text_blocks.with_pipes_copied(source, folder)
             else:
-                check_table_layout("", reading.input_format, source)
+                check_table_layout("tables", reading.input_format, source)
                 paths = files.join(folder, f"{source}.jsonl")
                 skipped = _write_table(paths, source, reading)
                 if reading.input_format != "lines":

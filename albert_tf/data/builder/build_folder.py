@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
-from albert_tf.base.remote_files import RemoteError
+from albert_tf.base.remote_files import is_of_storage
 from albert_tf.data.builder.shards import PROGRESS_FILE
 from albert_tf.data.file_kinds import BadData
 from albert_tf.data.records.metadata import (
@@ -36,7 +36,7 @@ def disk_errors(output_dir: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno is None and not isinstance(error, RemoteError):
+        if not is_of_storage(error):
             raise  # the message already explains what to do
         raise OSError(
             f"A file could not be read or written ({error}); fix the cause (if "

@@ -72,12 +72,7 @@ def _chunks(file: BinaryIO) -> Iterator[bytes]:
     error.
     """
     while True:
-        chunk, damage = b"", None
-        try:
-            while data := file.read1(BLOCK_BYTES - len(chunk)):
-                chunk += data
-        except BadData as error:
-            damage = error
+        chunk, damage = file_kinds.until_damage(file, BLOCK_BYTES)
         if chunk:
             yield chunk
         if damage:
@@ -212,7 +207,7 @@ def check_files(paths: list[str], reading: TextFilesConfig) -> None:
         layouts = {*pool.map(layout, regular)}
     # Text may be among the tables, and pipes may be text.
     if layouts and reading.input_format not in layouts and regular == paths:
-        check_table_layout("", reading.input_format, regular[0])
+        check_table_layout("tables", reading.input_format, regular[0])
 
 
 def _raw_blocks(layout: str, pieces: Iterator[bytes]) -> Iterator:
@@ -264,6 +259,11 @@ class _Cursor:
         self.inside = False  # whether an oversized line is being skipped
         self.bad = self.lines = 0
 
+    def count_lines(self, data: bytes) -> None:
+        bad, lines = _lines_not_utf8(data)
+        self.bad += bad
+        self.lines += lines
+
     def advance(self, data: bytes) -> None:
         self.line += data.count(b"\n")
         self.offset += len(data)
@@ -306,11 +306,7 @@ def blocks(path: str, seed: int, reading: TextFilesConfig) -> Iterator[Block]:
             if not data:
                 continue
             if reading.on_bad_text != "fail":
-                wrong, lines = _lines_not_utf8(data)
-                cursor.bad, cursor.lines = (
-                    cursor.bad + wrong,
-                    cursor.lines + lines,
-                )
+                cursor.count_lines(data)
             fields = path, cursor.line, cursor.offset, data, document, piece
             block = Block(*fields, layout, Counter(skipped))
             skipped.clear()
@@ -367,7 +363,12 @@ def read_documents(
     if block.offset == 0 and lines[0]:
         lines[0] = lines[0].removeprefix("\ufeff")
     parse = FORMATS[block.layout].parse
-    return parse(block, lines, reading.text_field, bad) or [[]]
+    documents = parse(block, lines, reading.text_field, bad)
+    if block.document is None:
+        number = len(documents)
+        documents = [document for document in documents if document]
+        counts["empty_documents"] += number - len(documents)
+    return documents or [[]]
 
 
 def has_pipes(patterns: str) -> bool:

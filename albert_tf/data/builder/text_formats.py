@@ -105,12 +105,11 @@ class BadItems:
       counts: the counts, in which skipped and replaced items are counted.
 
     Attributes:
-      counts: the argument `counts`.
       lines: the number of lines that were not UTF-8.
     """
 
     def __init__(self, on_bad_text: str, counts: Counter):
-        self._choice, self.counts = on_bad_text, counts
+        self._choice, self._counts = on_bad_text, counts
         self.lines = 0
 
     def __call__(
@@ -130,7 +129,7 @@ class BadItems:
         name = "bad_lines" if line else name
         self.lines += bool(line)
         if self._choice == "skip" or (line and self._choice == "replace"):
-            merge(self.counts, Counter({name: 1, f"{FIRST}{error}": 1}))
+            merge(self._counts, Counter({name: 1, f"{FIRST}{error}": 1}))
             skipped = self._choice == "skip"
             return None if skipped else line.decode("utf-8", "replace")
         legal = "replace or skip" if line else "skip"
@@ -150,7 +149,7 @@ class Format:
         of the complete documents in the buffer, or 0 if there are none.
       parse: a function that takes a block, its lines, the name of the text
         field and the handler of bad items, and returns documents of stripped,
-        non-blank lines.
+        non-blank lines. Empty documents are counted.
       longest_line: the maximum number of bytes in a line, if lines must stay
         whole.
     """
@@ -196,7 +195,8 @@ def _parse_lines(
 def _parse_file(
     block: Block, lines: Lines, field: str, bad: BadItems
 ) -> list[list[str]]:
-    return [_strip(lines)]
+    document = _strip(lines)
+    return [document] if document else []
 
 
 def _parse_articles(
@@ -263,10 +263,7 @@ def _parse_jsonl(
             except BadData as error:
                 bad(error)
                 continue
-            if document := _strip(with_line_feeds(text).split("\n")):
-                documents.append(document)
-            else:
-                bad.counts["empty_documents"] += 1
+            documents.append(_strip(with_line_feeds(text).split("\n")))
     return documents
 
 
@@ -320,20 +317,18 @@ class TextFilesConfig(Validated):
 
 
 def check_table_layout(
-    kind: str, input_format: str | None, source: object
+    what: str, input_format: str | None, source: object
 ) -> None:
     """Raise `InputError` if JSON lines or a table cannot have a layout.
 
     Args:
-      kind: `JSONL`, or any other value for a table.
+      what: "JSON lines" or "tables", for error messages.
       input_format: the setting.
       source: the file or the table in memory, for error messages.
     """
-    names = ("jsonl", "lines")
-    what = "JSON lines" if kind == JSONL else "tables"
     require(
-        input_format in (None, *names),
-        f"`input_format` must be {' or '.join(names)}, or not set, for {what}.",
+        input_format in (None, "jsonl", "lines"),
+        f"`input_format` must be jsonl or lines, or not set, for {what}.",
         input_format=f"{input_format} with {source}",
     )
 
@@ -352,7 +347,7 @@ def layout_of(source: Source, input_format: str | None, path: str) -> str:
         default = "wikiextractor" if ARTICLE.match(start) else "lines"
         return input_format or default
     if source.kind == JSONL:
-        check_table_layout(JSONL, input_format, path)
+        check_table_layout("JSON lines", input_format, path)
     return "lines" if input_format == "lines" else "jsonl"
 
 
