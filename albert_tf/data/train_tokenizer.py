@@ -104,18 +104,14 @@ def _lines(config: TrainTokenizerConfig, counts: Counter) -> Iterator[str]:
         yield from split_sentences(document, config.split_sentences)
 
 
-def _ends(character: str) -> bool:
-    return character_kind(character) == ALONE
-
-
 def _long_word(word: str) -> Iterator[str]:
     """Cut a long word after characters such as punctuation marks."""
     while len(word.encode()) > MAX_SENTENCE_BYTES:
         head = word.encode()[:MAX_SENTENCE_BYTES].decode(errors="ignore")
-        cuts = (i for i in range(len(head), 0, -1) if _ends(head[i - 1]))
-        end = next(cuts, 0)
-        if not end:
+        kinds = list(map(character_kind, head))
+        if ALONE not in kinds:
             break
+        end = len(kinds) - kinds[::-1].index(ALONE)
         yield word[:end]
         word = word[end:]
     yield word

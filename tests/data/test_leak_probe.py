@@ -24,16 +24,8 @@ STOP = V - 2
 def example(a, b, swapped):
     """Return an example of two segments, without masks."""
     ids = np.concatenate([[2], a, [3], b, [3]])
-    nothing = np.zeros(0, np.int64)
-    return tfrecord.Example(
-        input_ids=ids,
-        segment_ids=np.repeat([0, 1], [len(a) + 2, len(b) + 1]),
-        positions=nothing,
-        labels=nothing,
-        swapped=bool(swapped),
-        slots=0,
-        length=len(ids),
-    )
+    segments = np.repeat([0, 1], [len(a) + 2, len(b) + 1])
+    return tfrecord.Example(ids, segments, len(ids), swapped=bool(swapped))
 
 
 def examples(rng, random_documents=0.0, marked=0.0, cut=0.0, long=0):

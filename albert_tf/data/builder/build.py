@@ -275,15 +275,12 @@ def run(
         work_dir = build.scratch_dir or build.output_dir
         identity = recipe.identity(runner.corpus_hash(paths, work_dir))
         folder = BuildFolder(build.output_dir, build.scratch_dir, identity)
-        with files.locked(build.output_dir, "output_dir"):
-            vocabulary = tokenizer.file_name, TOKENIZER_FILE
-            if not folder.claim(vocabulary):
-                scratch = files.locked(folder.scratch, "scratch_dir")
-                with scratch, folder.discarded_on_input_error(vocabulary):
-                    tokenizer.save(build.output_dir)
-                    _make(runner, recipe, paths, folder, skipped)
-            folder.clean()
-    return metadata.load_metadata(build.output_dir)
+
+        def make() -> None:
+            tokenizer.save(build.output_dir)
+            _make(runner, recipe, paths, folder, skipped)
+
+        return folder.build(make, (tokenizer.file_name, TOKENIZER_FILE))
 
 
 def summary(

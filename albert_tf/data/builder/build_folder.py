@@ -5,7 +5,7 @@ import contextlib
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
@@ -15,6 +15,7 @@ from albert_tf.data.file_kinds import BadData
 from albert_tf.data.records.metadata import (
     METADATA_FILE,
     PIECE_COUNTS_FILE,
+    Metadata,
     is_described,
     load_metadata,
 )
@@ -183,17 +184,14 @@ class BuildFolder:
             files.remove(self._manifest)
 
     @contextlib.contextmanager
-    def discarded_on_input_error(
-        self, vocabulary: Iterable[str] = ()
+    def _discarded_on_input_error(
+        self, vocabulary: tuple[str, ...]
     ) -> Iterator[None]:
         """Remove records and temporary files after an `InputError`.
 
         Shards are kept if the error concerns a single item of the text. The
         vocabulary is removed if this build wrote it, so that the next build may
         use a different one.
-
-        Args:
-          vocabulary: the names of the vocabulary's files.
         """
         paths = [files.join(self.output_dir, name) for name in vocabulary]
         new = [path for path in paths if not files.exists(path)]
@@ -208,6 +206,28 @@ class BuildFolder:
             else:
                 self.clean()
             raise
+
+    def build(
+        self, make: Callable[[], None], vocabulary: tuple[str, ...]
+    ) -> Metadata:
+        """Build the records unless they are complete; return their metadata.
+
+        Args:
+          make: a function that writes or completes all files.
+          vocabulary: see `claim`.
+
+        Raises:
+          InputError: if the folder belongs to a different build or is in use.
+        """
+        with files.locked(self.output_dir, "output_dir"):
+            if not self.claim(vocabulary):
+                with (
+                    files.locked(self.scratch, "scratch_dir"),
+                    self._discarded_on_input_error(vocabulary),
+                ):
+                    make()
+            self.clean()
+        return load_metadata(self.output_dir)
 
 
 PIECE_BYTES = 1 << 26

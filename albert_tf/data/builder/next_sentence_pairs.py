@@ -76,12 +76,6 @@ def repeat(made: Pairs, room: int, rng: np.random.Generator) -> np.ndarray:
     return repeated
 
 
-def documents_of(made: Pairs, documents: Documents) -> np.ndarray:
-    """Return the hash [n] of the document that contains each pair's A."""
-    ends = documents.offsets()[np.cumsum(documents.parts)]
-    return documents.hashes[np.searchsorted(ends, made.a_start, side="right")]
-
-
 def make_pairs(
     documents: Documents,
     breaks: np.ndarray,
@@ -100,7 +94,8 @@ def make_pairs(
     made = made.swap(made.swapped, np.zeros_like(made.swapped))
     repeated = repeat(made, config.room, rng)
     kinds = 2 * (made.b_end - made.b_start) + repeated
-    partner = partners(kinds, documents_of(made, documents))
+    part = np.searchsorted(documents.part_ends(), made.a_start, side="right")
+    partner = partners(kinds, documents.hashes[part])
     paired = made.paired()
     inserted = (rng.random(len(made)) < 0.5) & paired
     source = np.where(inserted, partner, np.arange(len(made)))

@@ -100,8 +100,7 @@ def sentences(
     A line is a sentence, but a line longer than `room` is cut at all its
     breaks. A part end is an index into the offsets.
     """
-    lines = documents.offsets()
-    part_ends = lines[np.cumsum(documents.parts, dtype=np.int64)]
+    lines, part_ends = documents.offsets(), documents.part_ends()
     line = np.searchsorted(lines, breaks, side="right") - 1
     long = np.diff(lines) > room
     inside = breaks[long[line] & (breaks > lines[line])]

@@ -451,11 +451,9 @@ def build(
     with (
         Workers(number, __name__) as workers,
         build_folder.disk_errors(build.output_dir),
-        files.locked(build.output_dir, "output_dir"),
     ):
-        if not folder.claim((symbols.WORDS_FILE, symbols.SYMBOLS_FILE)):
-            scratch = files.locked(folder.scratch, "scratch_dir")
-            with scratch, folder.discarded_on_input_error():
-                make_records(build, config, paths, folder, workers)
-        folder.clean()
-    return metadata.load_metadata(build.output_dir)
+        make = functools.partial(
+            make_records, build, config, paths, folder, workers
+        )
+        vocabulary = symbols.WORDS_FILE, symbols.SYMBOLS_FILE
+        return folder.build(make, vocabulary)

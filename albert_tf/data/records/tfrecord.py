@@ -332,6 +332,10 @@ def encode_unmasked(instances: Instances, id_type: np.dtype) -> list[bytes]:
     )
 
 
+def _nothing() -> np.ndarray:
+    return np.zeros(0, np.int64)
+
+
 @dataclasses.dataclass(frozen=True)
 class Example:
     """A decoded record, without padding.
@@ -354,11 +358,11 @@ class Example:
 
     input_ids: np.ndarray
     segment_ids: np.ndarray
-    positions: np.ndarray
-    labels: np.ndarray
-    swapped: bool
-    slots: int
     length: int
+    positions: np.ndarray = dataclasses.field(default_factory=_nothing)
+    labels: np.ndarray = dataclasses.field(default_factory=_nothing)
+    swapped: bool = False
+    slots: int = 0
     words: np.ndarray | None = None
 
     def originals(self) -> np.ndarray:
@@ -381,34 +385,22 @@ def _decode_dynamic(feature) -> Example:
     total = a_size + b_size
     data = feature["token_ids"][0]
     ids = np.frombuffer(data, f"<u{len(data) // max(total, 1)}")
-    empty = np.zeros(0, np.int64)
     length = total + 2 + (b_size > 0)
     pieces = [CLS], ids[:a_size], [SEP], ids[a_size:], [SEP]
     return Example(
         input_ids=np.concatenate(pieces)[:length],
         segment_ids=np.repeat([0, 1], [a_size + 2, b_size + 1])[:length],
-        positions=empty,
-        labels=empty,
-        swapped=bool(feature["next_sentence_labels"][0]),
-        slots=0,
         length=length,
+        swapped=bool(feature["next_sentence_labels"][0]),
     )
 
 
 def _decode_phonemes(feature) -> Example:
     labels = np.array(feature["word_ids"])
     end = np.flatnonzero(labels)[-1] + 2  # including the last separator
-    ids, empty = np.array(feature["symbol_ids"])[:end], np.zeros(0, np.int64)
-    return Example(
-        input_ids=ids,
-        segment_ids=np.zeros(len(ids), np.int64),
-        positions=empty,
-        labels=empty,
-        swapped=False,
-        slots=0,
-        length=len(ids),
-        words=labels[:end],
-    )
+    ids = np.array(feature["symbol_ids"])[:end]
+    segments = np.zeros(len(ids), np.int64)
+    return Example(ids, segments, len(ids), words=labels[:end])
 
 
 def _decode_static(feature) -> Example:
