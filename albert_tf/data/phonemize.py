@@ -141,35 +141,21 @@ class PhonemizeConfig(text_formats.SentencesConfig):
         return values | {"corpus": corpus_hash(paths, processes.available())}
 
 
-def similar(language: str, voices: Mapping[str, str]) -> dict[str, str]:
-    """Return {code: name} of the voices that are similar to a language code.
-
-    A voice is similar if the first part of `language` is the first part of the
-    voice's code, or a word in its name.
-    """
-    prefix = re.split(r"[\W_]", language.lower())[0]
-    return {
-        code: name
-        for code, name in voices.items()
-        if prefix == code.partition("-")[0]
-        # The rest of the name states how Latin letters are read.
-        or prefix in re.findall(r"\w+", name.lower().partition(", latin")[0])
-    }
-
-
 def require_language(language: str, voices: Mapping[str, str]) -> None:
     """Raise an error unless espeak-ng supports a language.
 
-    The error lists similar languages or, if there are none, all languages.
+    The error lists the languages whose code or name contains the first word of
+    `language` or, if there are none, all languages.
 
     Args:
       language: the language code.
       voices: {code: name} of the languages that espeak-ng supports.
     """
-    matches = similar(language, voices)
-    pairs = (matches or voices).items()
-    listed = "; ".join(f"{code}: {name.strip()}" for code, name in pairs)
-    hint = f"; did you mean one of {listed}?" if matches else f": {listed}."
+    word = re.split(r"[\W_]", language.lower())[0]
+    texts = [f"{code}: {name.strip()}" for code, name in voices.items()]
+    similar = [x for x in texts if word in re.findall(r"\w+", x.lower())]
+    listed = "; ".join(similar or texts)
+    hint = f"; did you mean one of {listed}?" if similar else f": {listed}."
     rule = f"`language` must be a language code of espeak-ng{hint}"
     require(language in voices, rule, language=language)
 

@@ -165,8 +165,10 @@ def test_damaged_files_are_made_again(
 def test_two_builds_at_once(corpus, tmp_path, monkeypatch):
     """A build fails and changes nothing if another build uses its folder."""
     output, scratch = tmp_path / "out", {"scratch_dir": str(tmp_path)}
+    calls = []
 
     def run_again(*_):
+        calls.append(1)
         before = sorted(tmp_path.rglob("*"))
         with pytest.raises(InputError, match="`output_dir` must not be in use"):
             build.run(*settings(corpus, output, **scratch))
@@ -182,8 +184,9 @@ def test_two_builds_at_once(corpus, tmp_path, monkeypatch):
         local = name == "scratch_dir"
         return held(folder, name) if local else contextlib.nullcontext()
 
-    monkeypatch.setattr(metadata, "write_piece_counts", run_again)
+    monkeypatch.setattr(build, "write_piece_counts", run_again)
     build.run(*settings(corpus, output, **scratch))
+    assert calls == [1]
 
 
 def test_lists_among_the_settings_are_recognized(tmp_path):

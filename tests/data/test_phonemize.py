@@ -123,28 +123,6 @@ def test_marks_are_words_of_their_own(sentence, words):
     assert [*phonemize.words_of(sentence, "segmented")] == words
 
 
-def test_similar_languages():
-    """A voice is similar if its code or its name contains the language.
-
-    The language is the first part of a code, or a word of a name. Words such as
-    `latin` that describe how a voice reads Latin letters are not part of the
-    language's name.
-    """
-    voices = {
-        "cmn": "Chinese (Mandarin, latin as English)",
-        "en-us": "English (America)",
-        "pt-br": "Portuguese (Brazil)",
-    }
-    for language, codes in (
-        ("English", ["en-us"]),
-        ("mandarin", ["cmn"]),
-        ("pt_PT", ["pt-br"]),
-        ("br", []),
-        ("latin", []),
-    ):
-        assert [*phonemize.similar(language, voices)] == codes
-
-
 def test_packages_and_pipes_are_checked_first(monkeypatch):
     """A setting whose package is missing, or a pipe as input, raises an error.
 
@@ -334,9 +312,10 @@ def test_other_settings_need_another_folder(convert, change, message):
     ],
 )
 def test_an_unknown_language_is_an_error(convert, language, message):
-    """The error for an unknown language lists similar languages or all.
+    """The error for an unknown language lists similar languages.
 
-    All languages are listed if none are similar.
+    A language is similar if its code or name contains the first word of the
+    unknown code. If no language is similar, all are listed.
     """
     with pytest.raises(InputError, match=re.escape(message)):
         convert(language=language)

@@ -43,13 +43,14 @@ from albert_tf.data.masking import (
     STATIC,
     MaskingConfig,
 )
-from albert_tf.data.records import metadata
 from albert_tf.data.records.metadata import (
     EVAL,
     PHONEMES,
     TRAIN,
     WORDS,
     Metadata,
+    RecordFile,
+    is_described,
     write_piece_counts,
 )
 from albert_tf.data.table_sources import InMemoryTable, texts_of
@@ -176,7 +177,7 @@ def _check_documents(
     )
 
 
-def _check_splits(metadata: metadata.Metadata, fraction: float) -> None:
+def _check_splits(metadata: Metadata, fraction: float) -> None:
     held_out = (EVAL,) if fraction else ()
     for split in (TRAIN, *held_out):
         require(
@@ -196,17 +197,17 @@ def build_metadata(
     identity: dict,
     text: Counter,
     made: list[tuple[FileJob, Counter]],
-) -> metadata.Metadata:
+) -> Metadata:
     """Return the metadata of a finished build."""
-    splits = {metadata.TRAIN: [], metadata.EVAL: []}
-    totals = {metadata.TRAIN: Counter(), metadata.EVAL: Counter()}
+    splits = {TRAIN: [], EVAL: []}
+    totals = {TRAIN: Counter(), EVAL: Counter()}
     for job, counts in made:
         name, size = os.path.basename(job.path), counts["file_bytes"]
-        entry = metadata.RecordFile(name, counts["records"], size)
+        entry = RecordFile(name, counts["records"], size)
         splits[job.split].append(entry)
         totals[job.split].update(counts)
     length = recipe.pairs.max_seq_length
-    return metadata.Metadata(
+    return Metadata(
         max_seq_length=length,
         max_predictions_per_seq=recipe.masking.predictions(length),
         vocab_size=recipe.vocab_size,
@@ -248,7 +249,7 @@ def run(
     masking: MaskingConfig,
     reading: ReadingConfig,
     skipped: Counter | None = None,
-) -> metadata.Metadata:
+) -> Metadata:
     """Build the records of a corpus, or resume an unfinished build.
 
     An interrupted build leaves the files from which the next run resumes. A
@@ -269,7 +270,7 @@ def run(
     with make_runner(build) as runner, disk_errors(build.output_dir):
         tokenizer = build_tokenizer(tokenization)
         check_text(tokenization, tokenizer)
-        if not metadata.is_described(build.output_dir):
+        if not is_described(build.output_dir):
             tokenizer.check_claim(build.output_dir)
         recipe = make_recipe(build, tokenizer, pairs, masking, reading, paths)
         work_dir = build.scratch_dir or build.output_dir
@@ -284,7 +285,7 @@ def run(
 
 
 def summary(
-    metadata: metadata.Metadata, pairs: PairsConfig, masking: MaskingConfig
+    metadata: Metadata, pairs: PairsConfig, masking: MaskingConfig
 ) -> str:
     """Return a readable summary of the records, with warnings."""
     lines = [report(metadata.statistics)]

@@ -120,16 +120,6 @@ def parse_examples(
         return tf.io.parse_example(serialized, features, example_names=names)
 
 
-def padded_features(metadata: Metadata) -> dict[str, tf.io.FixedLenFeature]:
-    """Return the features of padded records, for `parse_examples`."""
-    return {
-        name: tf.io.FixedLenFeature(
-            [size], tf.float32 if name == "masked_lm_weights" else tf.int64
-        )
-        for name, size in static_sizes(metadata).items()
-    }
-
-
 def check_values(
     batch: dict[str, tf.Tensor], names: tf.Tensor, metadata: Metadata
 ) -> dict[str, tf.Tensor]:
@@ -150,6 +140,20 @@ def check_values(
             checks.append(require_all(valid, names, fault))
     with tf.control_dependencies(checks):
         return {name: tf.identity(value) for name, value in batch.items()}
+
+
+def parse_padded(
+    names: tf.Tensor, serialized: tf.Tensor, metadata: Metadata
+) -> dict[str, tf.Tensor]:
+    """Parse and check static or phoneme records; see `parse_static`."""
+    features = {
+        name: tf.io.FixedLenFeature(
+            [size], tf.float32 if name == "masked_lm_weights" else tf.int64
+        )
+        for name, size in static_sizes(metadata).items()
+    }
+    batch = parse_examples(names, serialized, features)
+    return check_values(batch, names, metadata)
 
 
 def check_predictions(
@@ -184,8 +188,7 @@ def parse_static(
       input_ids, input_mask, segment_ids [B, T]; masked_lm_positions,
       masked_lm_ids, masked_lm_weights [B, P]; sentence_order_labels [B].
     """
-    batch = parse_examples(names, serialized, padded_features(metadata))
-    batch = check_values(batch, names, metadata)
+    batch = parse_padded(names, serialized, metadata)
     with tf.control_dependencies([check_predictions(batch, names)]):
         batch = {
             name: tf.cast(value, "float32" if "weights" in name else "int32")
@@ -289,8 +292,7 @@ def parse_phonemes(
     names: tf.Tensor, serialized: tf.Tensor, metadata: Metadata
 ) -> dict[str, tf.Tensor]:
     """Parse phoneme records; return symbol_ids and word_ids, int32 [B, T]."""
-    batch = parse_examples(names, serialized, padded_features(metadata))
-    batch = check_values(batch, names, metadata)
+    batch = parse_padded(names, serialized, metadata)
     return {name: tf.cast(ids, tf.int32) for name, ids in batch.items()}
 
 
