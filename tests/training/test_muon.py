@@ -12,10 +12,12 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from albert_tf.training.muon import MATRICES, RMS, orthogonalized
 from albert_tf.training.optimizer import (
+    MATRICES,
+    RMS,
     Optimizer,
     OptimizerConfig,
+    orthogonalized,
     update_rule,
 )
 from albert_tf.training.schedules import RunRate
