@@ -29,9 +29,7 @@ from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.phases import batch_in_tokens, folders
 from albert_tf.training.pretraining import run_setup
 from albert_tf.training.pretraining.pretrain import start
-from albert_tf.training.pretraining.pretraining_settings import (
-    PretrainingConfig,
-)
+from albert_tf.training.pretraining.run_setup import PretrainingConfig
 from albert_tf.training.training_config import TrainingConfig
 
 

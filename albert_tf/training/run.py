@@ -64,6 +64,8 @@ class Run:
       phases: the phases of the run; empty if there is a single phase.
       clock: the clock of the schedule; None means a `Clock` of
         `num_train_steps`.
+      check_folder: a function that fails if `output_dir` was moved; None means
+        since the creation of this object.
 
     Attributes:
       read: {folder: examples read}.
@@ -75,7 +77,6 @@ class Run:
       stopped_by: the reason why the run stops early, or ""; see `stop`.
       seconds: duration of the last "evaluation" and "checkpoint".
       compiled: the shapes for which this process has compiled a step.
-      check_folder: a function that fails if `output_dir` was moved.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Run:
         facts: dict[str, RunFact] | None = None,
         phases: Sequence[Phase] = (),
         clock: Clock | None = None,
+        check_folder: Callable[[], None] | None = None,
     ):
         training = trainer.training
         self.trainer, self.output_dir = trainer, output_dir
@@ -107,7 +109,8 @@ class Run:
         self.ended_early, self.stopped_by = False, ""
         self.seconds: dict[str, float] = {}
         self.compiled: set[tuple] = set()
-        self.check_folder = files.unmoved(output_dir, "output_dir")
+        unmoved = files.unmoved(output_dir, "output_dir")
+        self.check_folder = check_folder or unmoved
 
     def _require_same_step(self) -> None:
         """Raise an error unless all workers resume from the same step."""
@@ -225,19 +228,18 @@ class Run:
           cadences: intervals in steps; the method also yields at the multiples
             of each interval.
         """
-        kept = (
-            checkpoint_files.read_facts(self.last_good)
-            if self.last_good
-            else {}
-        )
-        self.read = examples_read(self.phases, self.step) | kept.get("read", {})
-        self.phase_begun = kept.get("phase_begun", self.phase_begun)
+        facts = {}
+        if self.last_good:
+            facts = checkpoint_files.read_facts(self.last_good)
+        self.read = examples_read(self.phases, self.step)
+        self.read |= facts.get("read", {})
+        self.phase_begun = facts.get("phase_begun", self.phase_begun)
         trainer = iterator = None
         while not (self.finished or self.stopped_by):
             phase = self._due_phase()
             if iterator is None or phase is not self.phase:
                 trainer, iterator = self._begin(phase, batches)
-            steps = self._stretch(cadences)
+            steps = self._window_steps(cadences)
             self.trainer.rate.follow(self.clock)
             start = time.monotonic()
             sums = trainer.run_steps(iterator, tf.constant(steps))
@@ -271,7 +273,7 @@ class Run:
         now = self.phases.index(self.phase)
         return self.phases[min(max(index, now), now + 1)]
 
-    def _stretch(self, cadences: Sequence[int]) -> int:
+    def _window_steps(self, cadences: Sequence[int]) -> int:
         """Return the number of steps to run next: the same in all processes."""
         step, clock = self.step, self.clock
         last = min(self.last, step + clock.most(step))
@@ -317,12 +319,11 @@ class Run:
         `gradient_norm` is the largest norm; `learning_rate` is the last rate.
         """
         trainer = self.trainer
-        rate = trainer.rate(self.step - 1)
         left = {"hours_left": self.hours_left} if self.pace.seconds else {}
         return {
             **trainer.evaluator.summarize(sums.report.numpy()),
             "gradient_norm": float(sums.norm),
-            "learning_rate": float(rate),
+            "learning_rate": float(trainer.rate(self.step - 1)),
             "examples_per_second": pace * self.phase.batch_size,
             **left,
         }

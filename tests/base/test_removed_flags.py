@@ -19,9 +19,7 @@ from albert_tf.base.removed_flags import (
 from albert_tf.data.builder.build import create_pretraining_data
 from albert_tf.finetuning.finetune import finetune
 from albert_tf.training.pretraining.pretrain import pretrain
-from albert_tf.training.pretraining.pretraining_settings import (
-    PretrainingConfig,
-)
+from albert_tf.training.pretraining.run_setup import PretrainingConfig
 
 
 def replay(path, *lines):

@@ -16,9 +16,7 @@ from albert_tf.tpu.tpu_check import (
     plan_lines,
 )
 from albert_tf.training.optimizer import OptimizerConfig
-from albert_tf.training.pretraining.pretraining_settings import (
-    PretrainingConfig,
-)
+from albert_tf.training.pretraining.run_setup import PretrainingConfig
 from albert_tf.training.training_config import TrainingConfig
 
 GIB = 1 << 30

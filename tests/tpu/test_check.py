@@ -21,9 +21,7 @@ from albert_tf.tpu.tpu_check import (
 )
 from albert_tf.training.distribution import DistributionConfig
 from albert_tf.training.optimizer import OptimizerConfig
-from albert_tf.training.pretraining.pretraining_settings import (
-    PretrainingConfig,
-)
+from albert_tf.training.pretraining.run_setup import PretrainingConfig
 from albert_tf.training.training_config import TrainingConfig
 
 

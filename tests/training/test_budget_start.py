@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import shutil
 import types
 
 import pytest
@@ -20,10 +21,10 @@ from albert_tf.training.hooks import Save
 from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.pretraining import budget, budget_rules
 from albert_tf.training.pretraining.budget import Budget
-from albert_tf.training.pretraining.pretraining_settings import (
+from albert_tf.training.pretraining.run_setup import (
     PretrainingConfig,
+    Setup,
 )
-from albert_tf.training.pretraining.run_setup import Setup
 from albert_tf.training.run import Hook, Run
 from albert_tf.training.training_config import TrainingConfig
 
@@ -204,6 +205,31 @@ def test_a_budget_chooses_ends_and_is_replayed(
     assert "Chosen" not in told.out and "Note:" not in told.err
     assert "is up and its rate has decayed" in told.out
     assert tiny.largest_difference(before, values(output)) == 0.0
+
+
+def test_a_complete_run_repeats_its_number_of_steps(
+    data_dir, trained, tmp_path
+):
+    """The flags of a complete run with a budget repeat its number of steps.
+
+    The run's process was killed before it could correct the estimate in the
+    flags, which another process therefore writes.
+    """
+    output = shutil.copytree(trained[1], tmp_path / "model")
+    facts = {
+        "seconds": 9.0,
+        "step_seconds": 1.0,
+        "course": [4, 20.0, 1.0],
+        "over": True,
+        "choices": {"num_train_steps": 20},
+    }
+    prefix = str(output / "ckpt-4")
+    checkpoint_files.write_about(prefix, {"budget": facts})
+    (output / "run.flags").write_text("--num_train_steps=20\n")
+    pretrain(data_dir, (str(trained[0]),), output)
+    flags = (output / "run.flags").read_text()
+    assert "--num_train_steps=4\n" in flags
+    assert flags in (output / "README.md").read_text()
 
 
 def test_a_budget_leaves_other_runs_alone(data_dir, config, trained):

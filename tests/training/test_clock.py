@@ -115,7 +115,7 @@ class Simulation:
         phase = run._due_phase()
         if phase is not run.phase:
             run.phase, run.pace = phase, Pace(0)
-        steps = run._stretch([self.eval_steps, self.save_steps])
+        steps = run._window_steps([self.eval_steps, self.save_steps])
         seconds = steps * self.machine.pace(share)
         seconds += self.machine.compiling * (phase.shape not in run.compiled)
         self.made[phase.layers] += steps

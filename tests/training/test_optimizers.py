@@ -21,7 +21,7 @@ from albert_tf.training.optimizer import (
     debias,
     update_rule,
 )
-from albert_tf.training.pretraining.pretraining_settings import with_compat
+from albert_tf.training.pretraining.run_setup import with_compat
 from albert_tf.training.schedules import SCHEDULES
 
 TESTDATA = pathlib.Path(__file__).parents[1] / "testdata"

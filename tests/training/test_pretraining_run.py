@@ -21,7 +21,7 @@ from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training import checkpoint_files, checkpoints
 from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.pretraining import informed_start, pretrain
-from albert_tf.training.pretraining.pretraining_settings import (
+from albert_tf.training.pretraining.run_setup import (
     COMPAT,
     PretrainingConfig,
     with_compat,

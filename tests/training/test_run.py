@@ -199,7 +199,7 @@ def test_each_later_phase_is_left_a_step(later, steps, monkeypatch):
     own = mock.Mock(step=10, end=13, last=13, seconds={}, _ahead=[None] * later)
     own.clock.most.return_value = own.clock.steps_to.return_value = 9
     own.pace.steps.return_value = 5
-    assert run.Run._stretch(own, []) == steps
+    assert run.Run._window_steps(own, []) == steps
 
 
 def test_a_run_in_another_thread_leaves_signals_alone():

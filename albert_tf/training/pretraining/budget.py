@@ -15,8 +15,7 @@ from albert_tf.training.distribution import faster, of_chief, require_alike
 from albert_tf.training.phases import mean_work, step_work
 from albert_tf.training.pretraining import budget_rules, run_setup
 from albert_tf.training.pretraining.budget_rules import Choice, Resources
-from albert_tf.training.pretraining.pretraining_settings import COMPAT
-from albert_tf.training.pretraining.run_setup import Setup
+from albert_tf.training.pretraining.run_setup import COMPAT, Setup
 from albert_tf.training.run import Hook, Run
 from albert_tf.training.trainer import Trainer
 from albert_tf.training.training_config import TrainingConfig

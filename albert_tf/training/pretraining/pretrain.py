@@ -1,15 +1,16 @@
 """Pretrain an ALBERT model on records written by create_pretraining_data.py."""
 
+import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 from albert_tf.base import files, program, settings
 from albert_tf.base.settings import RunFact
 from albert_tf.data.records import input_pipeline
 from albert_tf.data.records.metadata import BY_FREQUENCY
-from albert_tf.training import distribution, phases
+from albert_tf.training import checkpoints, distribution, phases
 from albert_tf.training.clock import Clock
 from albert_tf.training.distribution import DistributionConfig
 from albert_tf.training.health import SETTLED_STEPS, SPREAD_TEXTS, Monitor
@@ -28,17 +29,14 @@ from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.pretraining import run_setup, warm_start
 from albert_tf.training.pretraining.budget import Budget
 from albert_tf.training.pretraining.informed_start import start_new
-from albert_tf.training.pretraining.pretraining_settings import (
-    PretrainingConfig,
-    with_compat,
-)
 from albert_tf.training.pretraining.run_setup import (
     Folders,
+    PretrainingConfig,
     Setup,
     check_inputs,
     connect_devices,
     fingerprint,
-    locked_output,
+    with_compat,
 )
 from albert_tf.training.pretraining.warm_start import read_transplant
 from albert_tf.training.run import (
@@ -134,7 +132,30 @@ def evaluate(run: Run, folders: Folders, batches: int = -1) -> dict[str, float]:
     return metrics | {f"{k}_by_frequency": v for k, v in by_frequency.items()}
 
 
-def make_run(setup: Setup, clock: Clock | None) -> Run:
+@contextlib.contextmanager
+def locked_output(setup: Setup) -> Iterator[Callable | None]:
+    """Lock a training run's directory; write its config and vocabulary.
+
+    Yield a function that fails if the directory is moved. If the run does not
+    train, do nothing.
+    """
+    output_dir = setup.pretraining.output_dir
+
+    def claim() -> None:
+        checkpoints.create_model_dir(output_dir, setup.config)
+        if setup.vocabulary:
+            setup.vocabulary.save(output_dir)
+
+    if not setup.pretraining.do_train:
+        yield None
+        return
+    with checkpoints.locked_model_dir(setup.strategy, output_dir, claim):
+        yield files.unmoved(output_dir, "output_dir")
+
+
+def make_run(
+    setup: Setup, clock: Clock | None, check_folder: Callable | None = None
+) -> Run:
     """Print a summary of the training; return the run, new or resumed."""
     trainer, run_phases = setup.trainer(), setup.phases()
     if setup.pretraining.do_train:
@@ -150,7 +171,7 @@ def make_run(setup: Setup, clock: Clock | None) -> Run:
         ),
     }
     folder = setup.pretraining.output_dir
-    return Run(trainer, folder, facts, run_phases, clock)
+    return Run(trainer, folder, facts, run_phases, clock, check_folder)
 
 
 def write_flags(setup: Setup) -> None:
@@ -158,6 +179,28 @@ def write_flags(setup: Setup) -> None:
     pretraining = dataclasses.replace(setup.pretraining, budget_hours=0.0)
     configs = setup.optimizer, setup.training, setup.devices
     settings.write_flagfile(pretraining.output_dir, pretraining, *configs)
+
+
+@contextlib.contextmanager
+def described(setup: Setup, run: Run, budget: Budget) -> Iterator[None]:
+    """Write the run's flags before the block, and its flags and card after it.
+
+    A complete run does not use these settings, except that a budget determines
+    the number of steps that its flags must repeat.
+    """
+    if not setup.writes:
+        yield
+        return
+    writes_flags = not run.finished or budget.clock
+    run.check_folder()
+    if writes_flags:
+        write_flags(setup)
+    yield
+    run.check_folder()
+    closed = budget.closed(setup, run)
+    if writes_flags:
+        write_flags(closed)
+    write_card(run.output_dir, run.output_dir)
 
 
 def train_and_evaluate(
@@ -225,24 +268,11 @@ def pretrain(
         setup = check_inputs(pretraining, optimizer, training, devices)
         setup = budget.choose_start(setup)
     setup = connect_devices(setup, workers)
-    with locked_output(setup):
-        check_folder = files.unmoved(pretraining.output_dir, "output_dir")
+    with locked_output(setup) as check_folder:
         setup = budget.choose_settings(setup)
-        run = make_run(setup, budget.clock)
-        # A complete run does not use these settings, except that a budget
-        # determines the number of steps that its flags must repeat.
-        claims = setup.writes and (not run.finished or bool(budget.clock))
-        if setup.writes:  # only after all checks of the folder
-            check_folder()
-        if claims:
-            write_flags(setup)
-        metrics = train_and_evaluate(setup, run, budget, hooks)
-        if setup.writes:
-            check_folder()
-            closed = budget.closed(setup, run)
-            if claims:
-                write_flags(closed)
-            write_card(run.output_dir, run.output_dir)
+        run = make_run(setup, budget.clock, check_folder)
+        with described(setup, run, budget):
+            metrics = train_and_evaluate(setup, run, budget, hooks)
     for name, value in metrics.items():
         print(f"{name} = {value:.4f}")
     return RunResult(run.output_dir, {"eval": metrics} if metrics else {})
