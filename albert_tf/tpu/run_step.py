@@ -39,8 +39,14 @@ from albert_tf.data.records.record_stream import RecordStream
 from albert_tf.text.tokenizers import tokenizer_in
 from albert_tf.tpu import tensor_bundle
 from albert_tf.training import checkpoint_files
-from albert_tf.training.clock import MAX_BAD_STEPS, Pace, next_stop
-from albert_tf.training.history import RUN_FILES, History, RunResult
+from albert_tf.training.clock import Pace, next_stop
+from albert_tf.training.health import FiniteSteps
+from albert_tf.training.history import (
+    RUN_FILES,
+    History,
+    RunResult,
+    means_of,
+)
 
 # Names of files in a step file, in addition to the checkpoint `ckpt-0`.
 STEP, EVALUATION, INFO = "step.jax", "evaluation.jax", "step.json"
@@ -163,9 +169,8 @@ class StepFile:
 
     def fitted(self, batch: Arrays) -> Arrays:
         """Pad a batch to the step's number of predictions."""
-        predictions = batch["masked_lm_ids"].shape[1]
-        self.check_sizes(batch["input_ids"].shape[1], predictions)
-        extra = self.shapes["masked_lm_ids"][1] - predictions
+        slots = self.shapes["masked_lm_ids"][1]
+        extra = slots - batch["masked_lm_ids"].shape[1]
         return {
             n: np.pad(x, [(0, 0), (0, extra)]) if n.startswith("masked") else x
             for n, x in batch.items()
@@ -173,11 +178,7 @@ class StepFile:
 
     def summarize(self, report: np.ndarray) -> dict[str, float]:
         """Convert a report to means, with the total `loss` first."""
-        sums, weights = np.asarray(report, np.float64)
-        means = np.where(weights > 0, sums / np.maximum(weights, 1e-9), 0)
-        values = dict(zip(self.info["names"], means.tolist(), strict=True))
-        losses = (v for name, v in values.items() if name.endswith("_loss"))
-        return {"loss": sum(losses), **values}
+        return means_of(self.info["names"], np.asarray(report, np.float64))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,7 +253,7 @@ class Run:
         self.history = History(self.folder, self.step)
         self.progress = Progress(self.last, self.step)
         self.check_folder = files.unmoved(self.folder, "output_dir")
-        self.bad_steps = 0  # consecutive, up to the last step
+        self.finite = FiniteSteps(self.settings["on_nonfinite"] == "skip")
         if self.last_good:
             self._resume()
 
@@ -304,24 +305,15 @@ class Run:
         self.seconds, bad = time.monotonic() - start, int(sums["bad"])
         self.step += steps
         self.position += steps * self.file.info["examples"]
-        skips = self.settings["on_nonfinite"] == "skip"
-        self.bad_steps = self.bad_steps + bad if bad == steps else 0
-        fails = self.bad_steps >= MAX_BAD_STEPS if skips else bad > 0
-        where = f"steps {self.step - steps + 1} to {self.step}"
-        if skips:
-            where = f"all of the last {self.bad_steps} steps"
-        require(
-            not fails,
-            f"The loss or its gradient is not finite in {where}; lower "
-            "`learning_rate` or raise `num_warmup_steps`. The last good "
-            f"checkpoint: {self.last_good or 'none yet'}",
-        )
+        where = f"in steps {self.step - steps + 1} to {self.step}"
+        with checkpoint_files.naming_last_checkpoint(self):
+            skipped = self.finite.check(steps, bad, where)
         examples = steps * self.file.info["examples"]
         return {
             **self.file.summarize(sums["report"]),
             "gradient_norm": float(sums["norm"]),
             "examples_per_second": examples / self.seconds,
-            **({"skipped_updates": bad} if skips else {}),
+            **skipped,
         }
 
     def evaluated(self) -> dict:

@@ -234,3 +234,15 @@ def adopt(directory: str, step: int, keep: int) -> None:
     files.write_text(files.join(directory, STATE_FILE), "".join(lines))
     for n in {n for n, *_ in _parts(directory)} - set(remaining):
         remove(directory, n)
+
+
+@contextlib.contextmanager
+def naming_last_checkpoint(run) -> Iterator[None]:
+    """Add a run's `last_good` checkpoint to errors raised in the block."""
+    try:
+        yield
+    except (InputError, OSError) as error:
+        good = f"The last good checkpoint: {run.last_good or 'none yet'}"
+        if good in str(error):
+            raise
+        raise InputError(f"{error}. {good}") from error

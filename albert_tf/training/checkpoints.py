@@ -241,17 +241,12 @@ def restore_run(
     """
     stored = read_table(prefix)
 
-    def names(all_names: Iterable[str], start: str) -> list[str]:
-        return [name for name in all_names if name.startswith(start)]
+    def names(table: Iterable[str], start: str) -> list[str]:
+        # A converted checkpoint may have the step without slots.
+        step = f"{OPTIMIZER}iterations"
+        return [n for n in table if n.startswith(start) and n != step]
 
-    # A converted checkpoint may have the step without slots.
-    step = {f"{OPTIMIZER}iterations"}
-    stored_slots, required_slots = (
-        {*names(x, OPTIMIZER)} for x in (stored, variables)
-    )
-    has_slots = not required_slots or (
-        stored_slots - step if required_slots - step else stored_slots
-    )
+    has_slots = names(stored, OPTIMIZER) or not names(variables, OPTIMIZER)
     require(has_slots, f"{without_slots} Received: {prefix}")
     averages, averaged = names(variables, AVERAGE), names(stored, AVERAGE)
     rule = "`ema_decay` must be set to read a run that averages its weights."

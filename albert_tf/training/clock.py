@@ -17,9 +17,6 @@ from typing import Any
 SECONDS_PER_LOOP, LEAST_SECONDS = 5.0, 1.0
 # Seconds from SIGTERM until a preempted machine shuts down.
 NOTICE_SECONDS = 30.0
-# The run ends after this many consecutive steps whose loss or gradient is not
-# finite, even if the updates of such steps are skipped.
-MAX_BAD_STEPS = 100
 
 
 @dataclasses.dataclass

@@ -22,6 +22,7 @@ from albert_tf.model.phonemes import AlbertForPhonemes
 from albert_tf.training.checkpoints import named_variables
 from albert_tf.training.distribution import all_sum, distribute, on_devices
 from albert_tf.training.health import Monitor, PhonemeMonitor
+from albert_tf.training.history import means_of
 
 Batch = dict[str, tf.Tensor]
 # A function that creates a finite dataset of global batches; examples with a
@@ -117,16 +118,8 @@ class Evaluator:
         return tf.stack([[s for s, _ in pairs], [w for _, w in pairs]])
 
     def summarize(self, report: np.ndarray) -> dict[str, float]:
-        """Convert a report to means, with the total `loss` first.
-
-        A mean is 0 if its weight is 0.
-        """
-        sums, weights = report
-        with np.errstate(invalid="ignore"):
-            means = np.where(weights > 0, sums / np.maximum(weights, 1e-9), 0)
-        values = dict(zip(self.names, means.tolist(), strict=True))
-        loss = sum(values[f"{term}_loss"] for term in self.objective.terms)
-        return {"loss": loss, **values}
+        """Convert a report to means, with the total `loss` first."""
+        return means_of(self.names, report)
 
     def _host_share(self, dataset: tf.data.Dataset, context):
         """Return this host's share of global batches, split by replica."""

@@ -9,6 +9,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from albert_tf.base.errors import require
+
+# The run ends after this many consecutive steps whose loss or gradient is not
+# finite, even if the updates of such steps are skipped.
+MAX_BAD_STEPS = 100
 # Warnings about losses and accuracies require this many steps after warm-up and
 # this many examples. Chance then changes an accuracy by less than one
 # percentage point.
@@ -32,6 +37,39 @@ SPREAD_TEXTS = 32
 # least 0.26 on the plateau of healthy runs; docs/experiments.md describes these
 # runs.
 COLLAPSED_SPREAD = 1e-3
+
+
+class FiniteSteps:
+    """A check that losses and gradients are finite.
+
+    Args:
+      skips: whether updates that are not finite are skipped; if so, only
+        `MAX_BAD_STEPS` such steps in a row are an error.
+    """
+
+    def __init__(self, skips: bool):
+        self.skips = skips
+        self.bad_steps = 0  # consecutive, up to the last step
+
+    def check(self, steps: int, bad: int, where: str) -> dict[str, float]:
+        """Raise an error unless the steps are finite; return values to record.
+
+        Args:
+          steps: number of steps since the last check.
+          bad: number of these steps that were not finite.
+          where: a description of these steps.
+        """
+        self.bad_steps = self.bad_steps + bad if bad == steps else 0
+        fails = bad > 0
+        if self.skips:
+            fails = self.bad_steps >= MAX_BAD_STEPS
+            where = f"in all of the last {self.bad_steps} steps"
+        require(
+            not fails,
+            f"The loss or its gradient is not finite {where}; lower "
+            "`learning_rate` or raise `num_warmup_steps`",
+        )
+        return {"skipped_updates": float(bad)} if self.skips else {}
 
 
 def mean(rows: list[dict], name: str) -> float:

@@ -4,6 +4,8 @@ import dataclasses
 import json
 from collections.abc import Sequence
 
+import numpy as np
+
 from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.base.packages import is_installed
@@ -35,6 +37,23 @@ def read_row(line: str, place: str) -> dict:
     rule = f"{place}: the history is damaged; remove this line."
     require(legal, rule, line=repr(line[:60]))
     return row
+
+
+def means_of(names: Sequence[str], report: np.ndarray) -> dict[str, float]:
+    """Convert a report to means, with the total `loss` first.
+
+    A mean is 0 if its weight is 0.
+
+    Args:
+      names: the columns of the report; names of losses end with `_loss`.
+      report: [2, names], sums and their weights.
+    """
+    sums, weights = report
+    with np.errstate(invalid="ignore"):
+        means = np.where(weights > 0, sums / np.maximum(weights, 1e-9), 0)
+    values = dict(zip(names, means.tolist(), strict=True))
+    losses = (v for name, v in values.items() if name.endswith("_loss"))
+    return {"loss": sum(losses), **values}
 
 
 class History:

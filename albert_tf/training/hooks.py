@@ -9,8 +9,7 @@ from albert_tf.base.packages import lacking
 from albert_tf.data.records.metadata import BY_FREQUENCY
 from albert_tf.model.config import training_flops
 from albert_tf.training import checkpoint_files, checkpoints, history
-from albert_tf.training.clock import MAX_BAD_STEPS
-from albert_tf.training.health import Monitor, masked_spread
+from albert_tf.training.health import FiniteSteps, Monitor, masked_spread
 from albert_tf.training.history import HEALTH
 from albert_tf.training.run import SIGTERM, Hook, Run
 from albert_tf.training.training_config import TrainingConfig
@@ -33,27 +32,15 @@ class RequireFinite(Hook):
     """A hook that raises an error if a loss or gradient is not finite.
 
     Args:
-      skips: whether the trainer skips updates that are not finite; if so, only
-        `MAX_BAD_STEPS` such steps in a row are an error.
+      skips: see `FiniteSteps`.
     """
 
     def __init__(self, skips: bool):
-        self.skips = skips
-        self.bad_steps = 0  # consecutive, up to the last step
+        self.finite = FiniteSteps(skips)
 
     def after(self, run, window):
-        all_bad = window.bad == window.steps
-        self.bad_steps = self.bad_steps + window.bad if all_bad else 0
-        fails, where = window.bad > 0, f"at step {window.first_bad}"
-        if self.skips:
-            window.values["skipped_updates"] = float(window.bad)
-            fails = self.bad_steps >= MAX_BAD_STEPS
-            where = f"in all of the last {self.bad_steps} steps"
-        require(
-            not fails,
-            f"The loss or its gradient is not finite {where}; lower "
-            "`learning_rate` or raise `num_warmup_steps`",
-        )
+        where = f"at step {window.first_bad}"
+        window.values |= self.finite.check(window.steps, window.bad, where)
 
 
 def make_monitor(run: Run, peak_flops: float | None = None) -> Monitor:

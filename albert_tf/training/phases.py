@@ -157,11 +157,6 @@ class Phase:
     masked_lm_prob: float | None = None
 
     @property
-    def tokens(self) -> int:
-        """The number of tokens in a step, including padding."""
-        return self.batch_size * self.metadata.max_seq_length
-
-    @property
     def shape(self) -> tuple:
         """The sizes of a step; phases with equal sizes share a compilation."""
         records = self.metadata

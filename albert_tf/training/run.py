@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from albert_tf.base import files
 from albert_tf.base.console import Progress, counted
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import require
 from albert_tf.base.interrupts import in_main_thread, seen_at_once
 from albert_tf.base.settings import RunFact
 from albert_tf.training import checkpoint_files, checkpoints, distribution
@@ -419,18 +419,6 @@ class StopOnSignal(Hook):
             run.stop(SIGNALS[number])
 
 
-@contextlib.contextmanager
-def naming_last_checkpoint(run: Run) -> Iterator[None]:
-    """Add the last good checkpoint to errors raised in the block."""
-    try:
-        yield
-    except (InputError, OSError) as error:
-        good = f"The last good checkpoint: {run.last_good or 'none yet'}"
-        if good in str(error):
-            raise
-        raise InputError(f"{error}. {good}") from error
-
-
 def train(run: Run, batches: Callable, hooks: Sequence[Hook]) -> None:
     """Train to the last step, or until a hook or a signal stops the run.
 
@@ -444,7 +432,8 @@ def train(run: Run, batches: Callable, hooks: Sequence[Hook]) -> None:
         was pressed twice.
     """
     progress = run.progress
-    with naming_last_checkpoint(run), StopOnSignal(progress.message) as stop:
+    named = checkpoint_files.naming_last_checkpoint(run)
+    with named, StopOnSignal(progress.message) as stop:
         if run.last_good:
             run.resume()
         hooks = [*hooks, stop]

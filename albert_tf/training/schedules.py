@@ -18,11 +18,6 @@ from albert_tf.base.errors import require
 RATE_AT_4096 = 0.00176
 
 
-def scaled_rate(train_batch_size: int) -> float:
-    """Return LAMB's rate for a batch size, by the square-root rule."""
-    return RATE_AT_4096 * math.sqrt(train_batch_size / 4096)
-
-
 def released_schedule(
     config, num_train_steps: int, step: tf.Tensor
 ) -> tf.Tensor:
@@ -130,6 +125,8 @@ class RunRate(keras.optimizers.schedules.LearningRateSchedule):
 def with_rate(optimizer, training):
     """Return settings with `learning_rate=auto` resolved; print the rate.
 
+    The rate grows with the square root of the batch size.
+
     Args:
       optimizer: the settings of the optimizer.
       training: the settings of the training, with the batch size.
@@ -144,7 +141,7 @@ def with_rate(optimizer, training):
         optimizer=optimizer.optimizer,
     )
     batch = training.train_batch_size
-    rate = scaled_rate(batch)
+    rate = RATE_AT_4096 * math.sqrt(batch / 4096)
     print(
         f"learning_rate=auto: {RATE_AT_4096} x sqrt({batch} / 4096) = {rate:g}"
     )

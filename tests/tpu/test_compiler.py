@@ -6,7 +6,6 @@ import types
 
 import pytest
 import tensorflow as tf
-from lowered_function import lower
 
 from albert_tf.base.errors import InputError
 from albert_tf.model.ops import dropout, fold_in
@@ -19,6 +18,7 @@ from albert_tf.tpu.compiler import (
     Compiler,
     ReplicaContext,
     needed_and_available,
+    replica_program,
     require_versions,
     stablehlo,
 )
@@ -194,6 +194,13 @@ def test_other_reductions_than_sums_are_refused():
     context = ReplicaContext(CompileOnlyStrategy(2), 0)
     with pytest.raises(NotImplementedError, match="MEAN on a TPU"):
         context.all_reduce(tf.distribute.ReduceOp.MEAN, tf.constant(1.0))
+
+
+def lower(strategy, step, specs):
+    """Lower a function of tensors to a serialized XLA module."""
+    program = replica_program(strategy, step)
+    make = program.experimental_get_compiler_ir(*specs)
+    return make(stage="hlo_serialized")
 
 
 def summed(replicas):

@@ -5,10 +5,60 @@ import pytest
 import tiny
 
 from albert_tf.tpu.chips import parse
-from albert_tf.tpu.compiled_step import RESULTS, Plan, Step
-from albert_tf.tpu.compiler import EXTRAS
+from albert_tf.tpu.compiled_step import RESULTS, Plan, Step, StepModule
+from albert_tf.tpu.compiler import EXTRAS, libraries, stablehlo
 
 BATCH, STEPS = 16, 3
+
+
+class Twin:
+    """A lowered step of one replica, run on the CPU, and its variables.
+
+    XLA's CPU compiler receives the same bytes as the TPU compiler.
+
+    Args:
+      module: the step.
+      values: {name: initial value} for the step's variables.
+
+    Attributes:
+      variables: {name: current value}.
+    """
+
+    def __init__(self, module: StepModule, values: dict[str, np.ndarray]):
+        _, _, xla_client, *_ = libraries()
+        import jax
+
+        self.module, self._jax = module, jax
+        self._device = jax.devices("cpu")[0]
+        self._executable = self._device.client.compile_and_load(
+            stablehlo(module.hlo),
+            xla_client.DeviceList((self._device,)),
+            xla_client.CompileOptions(),
+        )
+        self._buffers = {n: self._put(x) for n, x in values.items()}
+
+    def _put(self, value: np.ndarray):
+        # Otherwise JAX reduces the 64-bit step number to 32 bits.
+        with self._jax.enable_x64(True):
+            return self._jax.device_put(value, self._device)
+
+    def step(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run one step; return {name: output}."""
+        batch = {n: self._put(x) for n, x in batch.items()}
+        # Variables' buffers are donated to their successors.
+        taken = self._buffers | batch
+        outputs = self._executable.execute(
+            [taken[name] for name in self.module.arguments]
+        )
+        named = dict(zip(self.module.outputs, outputs, strict=True))
+        results = {name: np.asarray(named.pop(name)) for name in RESULTS}
+        self._buffers |= named
+        return results
+
+    @property
+    def variables(self) -> dict[str, np.ndarray]:
+        """{name: current value} of all variables."""
+        return {name: np.asarray(x) for name, x in self._buffers.items()}
 
 
 def lowered(trainer):
@@ -36,8 +86,6 @@ def test_a_step_of_the_module_is_an_ordinary_step():
     """
     for package in EXTRAS["step-file"]:
         pytest.importorskip(package)
-    from step_twin import Twin
-
     micro_batches = {"gradient_accumulation_steps": 2}
     trainer = tiny.new_trainer(config=tiny.CONFIG, **micro_batches)
     tiny.run_steps(trainer, STEPS)

@@ -13,9 +13,9 @@ from albert_tf.base.errors import InputError
 from albert_tf.training import checkpoint_files, checkpoints
 from albert_tf.training.health import Monitor
 from albert_tf.training.history import History
-from albert_tf.training.hooks import KeepAverage, Measure, Warn, check_hooks
+from albert_tf.training.hooks import Measure, Warn, check_hooks
 from albert_tf.training.optimizer import OptimizerConfig
-from albert_tf.training.run import SIGTERM, Hook
+from albert_tf.training.run import Hook
 
 
 @pytest.mark.slow_after(1)
@@ -80,7 +80,7 @@ def test_skipping_leaves_out_the_bad_update_alone(tmp_path):
 @eagerly()
 def test_only_updates_skipped_in_a_row_end_a_run(tmp_path, monkeypatch):
     """Four skipped updates in a row end a run; two of every three do not."""
-    monkeypatch.setattr("albert_tf.training.hooks.MAX_BAD_STEPS", 4)
+    monkeypatch.setattr("albert_tf.training.health.MAX_BAD_STEPS", 4)
     values = {"on_nonfinite": "skip", "steps_per_loop": 2}
     with pytest.raises(InputError, match="in all of the last 4 steps"):
         go(make_run(tmp_path, **values), batches=poisoned(range(48)))
@@ -110,19 +110,6 @@ def test_scalars_reach_the_disk_at_evaluations_and_saves(tmp_path):
     go(started, Look())
     grew = [i for i in range(1, 9) if sizes[i] > sizes[i - 1]]
     assert grew == [6]  # after the save at step 6
-
-
-def test_sigterm_leaves_the_average_to_the_checkpoint(tmp_path):
-    """At the end of a run, averaged weights are saved, except after SIGTERM."""
-    kept = []
-    keep = KeepAverage(99)
-    keep.after = lambda run, window: kept.append(run.stopped_by)
-    started = make_run(tmp_path, stop_step=1)
-    go(started)
-    for reason in ("max_hours=1", SIGTERM, ""):
-        started.stopped_by = reason
-        keep.end(started)
-    assert kept == ["max_hours=1", ""]
 
 
 def test_trust_ratios_and_speed_are_measured(tmp_path):

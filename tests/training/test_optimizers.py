@@ -11,6 +11,7 @@ import tensorflow as tf
 import tiny
 from tiny_runs import eagerly
 
+from albert_tf.base.errors import InputError
 from albert_tf.training.optimizer import (
     FUSED_SIZE,
     RULES,
@@ -22,7 +23,8 @@ from albert_tf.training.optimizer import (
     update_rule,
 )
 from albert_tf.training.pretraining.run_setup import with_compat
-from albert_tf.training.schedules import SCHEDULES
+from albert_tf.training.schedules import SCHEDULES, with_rate
+from albert_tf.training.training_config import TrainingConfig
 
 TESTDATA = pathlib.Path(__file__).parents[1] / "testdata"
 
@@ -289,3 +291,27 @@ def test_three_steps_equal_the_released_ones(rule):
                 # AdamW divides a gradient that is nearly 0 by its own size.
                 # With steps of 0.01, machines differ by up to 2.3e-5.
                 np.testing.assert_allclose(found, value, atol=5e-5)
+
+
+def test_the_automatic_rate_is_the_square_root_rule(capsys):
+    """The rate `auto` is proportional to the square root of the batch size.
+
+    For a batch size of 4096, it is the learning rate of the ALBERT paper.
+    """
+    auto = OptimizerConfig(learning_rate="auto")
+    for batch, rate in ((4096, 0.00176), (1024, 0.00088), (64, 0.00022)):
+        training = TrainingConfig(train_batch_size=batch)
+        found = with_rate(auto, training).learning_rate
+        assert found == pytest.approx(rate)
+        assert f"sqrt({batch} / 4096) = {rate:g}" in capsys.readouterr().out
+    fixed = OptimizerConfig(learning_rate=0.5)
+    assert with_rate(fixed, training).learning_rate == 0.5
+
+
+def test_the_automatic_rate_is_lambs():
+    """The rate `auto` requires LAMB; no other word is a legal rate."""
+    adamw = OptimizerConfig(learning_rate="auto", optimizer="adamw")
+    with pytest.raises(InputError, match="optimizer=adamw"):
+        with_rate(adamw, TrainingConfig())
+    with pytest.raises(InputError, match="a number or one of auto"):
+        OptimizerConfig(learning_rate="fast")

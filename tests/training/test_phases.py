@@ -98,7 +98,6 @@ def test_a_batch_keeps_its_tokens():
     assert [p.batch_size for p in made] == [60, 24, 12]
     assert phases(batch_size=63)[0].batch_size == 63
     assert batch_in_tokens(1, 64, 512, 2) == 2
-    assert [p.tokens for p in made] == [60 * 64, 24 * 128, 12 * 512]
 
 
 @pytest.mark.parametrize(

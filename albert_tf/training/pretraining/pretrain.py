@@ -11,6 +11,7 @@ from albert_tf.base.settings import RunFact
 from albert_tf.data.records import input_pipeline
 from albert_tf.data.records.metadata import BY_FREQUENCY
 from albert_tf.training import checkpoints, distribution, phases
+from albert_tf.training.checkpoint_files import naming_last_checkpoint
 from albert_tf.training.clock import Clock
 from albert_tf.training.distribution import DistributionConfig
 from albert_tf.training.health import SETTLED_STEPS, SPREAD_TEXTS, Monitor
@@ -43,7 +44,6 @@ from albert_tf.training.run import (
     Hook,
     Run,
     describe_run,
-    naming_last_checkpoint,
     train,
 )
 from albert_tf.training.trainer import Trainer

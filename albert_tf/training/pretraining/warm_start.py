@@ -361,10 +361,10 @@ def start_weights(
     source = AlbertConfig.from_model_dir(model_dir)
     changes = transplant.changes() if transplant else {}
     prefix = checkpoints.for_inference(model_dir)
-    stored = checkpoints.read_table(prefix)
     source_vocabulary = vocabulary_in(model_dir)
     foreign = foreign_heads(source_vocabulary, vocabulary)
-    stored = {n: s for n, s in stored.items() if not n.startswith(foreign)}
+    table = checkpoints.read_table(prefix)
+    stored = [name for name in table if not name.startswith(foreign)]
     variables, absent = checkpoints.present(model, stored)
     names = {n: source_name(n, source, target) for n in variables}
     missing = sorted(set(names.values()) - set(stored))
@@ -381,16 +381,14 @@ def start_weights(
         if name in changes:
             value = changes[name](value, variable.numpy())
         variable.assign(value)
-    lines = describe_warm_start(source, target, names)
-    lines += [
-        f"a new {head[:-1]} head, because no stored head fits"
-        for head in absent
-    ]
+    lines = [f"Weights of {prefix}"]
+    lines += describe_warm_start(source, target, names)
+    for head in absent:
+        lines.append(f"a new {head[:-1]} head, because no stored head fits")
     if transplant:
-        lines.append(
-            transplant.describe() + symbols.named(source_vocabulary, vocabulary)
-        )
-    return [f"Weights of {prefix}", *lines]
+        new_symbols = symbols.named(source_vocabulary, vocabulary)
+        lines.append(transplant.describe() + new_symbols)
+    return lines
 
 
 def start_run(model_dir: str, state: dict[str, tf.Variable]) -> list[str]:
