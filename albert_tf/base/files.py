@@ -399,7 +399,10 @@ def read_optional_json(folder: str, name: str) -> dict:
     return read_json_object(path, f"`{name}`") if is_present else {}
 
 
-BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+BOOLEANS = {
+    **dict.fromkeys(("true", "1", "1.0"), True),
+    **dict.fromkeys(("false", "0", "0.0"), False),
+}
 
 
 def flag_in(values: dict, name: str, where: str) -> bool | None:
@@ -417,11 +420,7 @@ def flag_in(values: dict, name: str, where: str) -> bool | None:
     value = values.get(name)
     if value is None or value == "":
         return None
-    if isinstance(value, str):
-        flag = BOOLEANS.get(value.strip().lower())
-    else:
-        number = isinstance(value, int | float) and value in (0, 1)
-        flag = bool(value) if number else None
+    flag = BOOLEANS.get(str(value).strip().lower())
     rule = f"{where}: `{name}` must be true or false."
     require(flag is not None, rule, **{name: repr(value)[:60]})
     return flag

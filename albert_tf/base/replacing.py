@@ -17,6 +17,12 @@ def matches(path: str, pattern: str) -> bool:
     return depths[0] == depths[1] and fnmatchcase(path, pattern)
 
 
+def names_like(patterns: Iterable[str], folder: str) -> list[str]:
+    """Return the names in a folder, if it exists, that match any pattern."""
+    names = files.names(folder) if files.is_folder(folder) else []
+    return [n for n in names if any(fnmatchcase(n, p) for p in patterns)]
+
+
 class Contents(NamedTuple):
     """The files that a program writes to a folder.
 
@@ -91,8 +97,7 @@ def check_unused(name: str, folder: str, patterns: Iterable[str]) -> None:
       folder: the folder to which a program is about to write; it may be new.
       patterns: patterns of the names of the program's files.
     """
-    names = files.names(folder) if files.is_folder(folder) else ()
-    used = [n for n in names if any(matches(n, p) for p in patterns)]
+    used = names_like(patterns, folder)
     rule = f"`{name}` must not contain files that this program would "
     rule += "overwrite; choose another folder."
     require(not used, rule, **{name: f"{folder} with {', '.join(used[:3])}"})

@@ -26,7 +26,6 @@ from albert_tf.conversion.text_rules import (
 from albert_tf.conversion.tokenizer_files import (
     Added,
     HubFiles,
-    Like,
     fitting,
     flag_of,
     renamed,
@@ -391,14 +390,13 @@ class SentencePieceReader:
 
     def _add(self, added: list[Added], rows, config: TextConfig) -> None:
         """Append pieces at their ids; fill gaps with unused pieces."""
-        tokenizer_like = Like("sentencepiece", config)
         for piece in fitting(self.hub, added, rows):
             while len(self.proto.pieces) < piece.id:
                 name = f"[unused{len(self.proto.pieces)}]"
                 self.proto.pieces.add(piece=name, score=0.0, type=UNUSED)
             name, kind = piece.piece, CONTROL
             if not piece.special:
-                name = text_of_piece(tokenizer_like, name)
+                name = text_of_piece("sentencepiece", config, name)
                 kind = USER_DEFINED
             for i, old in enumerate(self.proto.pieces):
                 if old.piece == name:  # no longer matched in texts

@@ -14,7 +14,6 @@ from albert_tf.conversion.hub_sentencepiece import SentencePieceReader
 from albert_tf.conversion.text_rules import flat, only_spaces
 from albert_tf.conversion.tokenizer_files import (
     HubFiles,
-    Like,
     check_ids,
     find_vocabulary,
     fitting,
@@ -57,7 +56,7 @@ def wordpiece_tokenizer(
     for piece in added:
         while len(lines) < piece.id:
             lines.append(f"[unused{len(lines)}]")
-        text = text_of_piece(Like("wordpiece", config), piece.piece)
+        text = text_of_piece("wordpiece", config, piece.piece)
         if not piece.special and text is None:
             hub.differences.append(
                 f"the added {piece.piece} never matches in texts, because "

@@ -13,7 +13,6 @@ from albert_tf.conversion.tokenizer_json import (
     TOKENIZER_CONFIG,
     TOKENIZER_JSON,
 )
-from albert_tf.text.normalization import TextConfig
 from albert_tf.text.tokenizers import TOKENIZERS
 
 SPECIAL_TOKENS = "special_tokens_map.json"
@@ -186,14 +185,6 @@ class HubFiles:
         """Return a special piece's name in the settings, or None if missing."""
         value = self.settings.get(f"{role}_token")
         return value.get("content") if isinstance(value, dict) else value
-
-
-@dataclasses.dataclass(frozen=True)
-class Like:
-    """The two tokenizer attributes that `text_of_piece` reads."""
-
-    kind: str
-    config: TextConfig
 
 
 def renamed(hub: HubFiles, pieces: list[str], kind: str) -> dict[str, str]:

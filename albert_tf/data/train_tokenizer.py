@@ -12,6 +12,7 @@ import sentencepiece
 
 from albert_tf.base import files, program
 from albert_tf.base.errors import InputError, require
+from albert_tf.base.replacing import names_like
 from albert_tf.base.settings import OUTPUT_DIR, TOKENIZER, setting, variant
 from albert_tf.data.builder import text_blocks
 from albert_tf.data.builder.boundaries import (
@@ -38,7 +39,6 @@ from albert_tf.text.vocabulary import (
     OTHER_VOCABULARY,
     VOCABULARIES,
     WEIGHTS,
-    files_in,
 )
 
 # Ids 0 and 1 are `<pad>` and `<unk>`; these pieces follow. Source: the README
@@ -284,13 +284,13 @@ def make_vocabulary(config: TrainTokenizerConfig) -> Counter:
     rule = "`output_dir` must not be a file."
     require(not files.is_file(folder), rule, output_dir=folder)
     require(
-        not files_in(folder, WEIGHTS) and not is_described(folder),
+        not names_like(WEIGHTS, folder) and not is_described(folder),
         "`output_dir` must not contain a model or records, which have their "
         "own tokenizer.",
         output_dir=folder,
     )
     stored = SentencePieceTokenizer.stored_in(folder)
-    existing = files_in(folder, VOCABULARIES)
+    existing = names_like(VOCABULARIES, folder)
     same_size = (
         stored.vocab_size == config.vocab_size if stored else not existing
     )

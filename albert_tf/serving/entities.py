@@ -20,17 +20,15 @@ from albert_tf.serving.signatures import (
 )
 from albert_tf.tasks.conll import OUTSIDE, split_tag
 from albert_tf.tasks.task import Task
-from albert_tf.text.normalization import TextConfig
 from albert_tf.text.text_graph import (
     CharacterClass,
     decode,
-    is_space,
     next_true,
 )
 from albert_tf.text.wordpiece import clean_character, is_punctuation
 
 
-def _stands_alone(character: str, config: TextConfig) -> bool:
+def _stands_alone(character: str) -> bool:
     cleaned = clean_character(character)
     return is_punctuation(character) or cleaned.startswith(" ")
 
@@ -38,10 +36,10 @@ def _stands_alone(character: str, config: TextConfig) -> bool:
 class WordGraph(tf.Module):
     """A graph that finds the start and end of each word in raw text."""
 
-    def __init__(self, config: TextConfig):
+    def __init__(self):
         super().__init__()
-        self._space = CharacterClass(is_space, config)
-        self._single = CharacterClass(_stands_alone, config)
+        self._space = CharacterClass(str.isspace)
+        self._single = CharacterClass(_stands_alone)
 
     def __call__(
         self, strings: tf.Tensor
@@ -50,8 +48,8 @@ class WordGraph(tf.Module):
         text = decode(strings)
         codes = text.flat_values
         rows = tf.cast(text.value_rowids(), tf.int32)
-        space = self._space(codes) > 0
-        single = (self._single(codes) > 0) & ~space
+        space = self._space(codes)
+        single = self._single(codes) & ~space
         # A word of several characters ends before a space or a single-character
         # word, or at the end of its row.
         same_row = tf.concat([[-1], rows], axis=0)[:-1] == rows
@@ -102,7 +100,7 @@ class Entities:
 
     def __init__(self, encoder: Encoder, compute, task: Task):
         self.encoder, self.compute, self.task = encoder, compute, task
-        self.words = WordGraph(encoder.tokenizer.config)
+        self.words = WordGraph()
         encoder.graphs.append(self.words)
         split = [(OUTSIDE, "")] * len(task.labels)
         if task.marks_entities:

@@ -22,7 +22,8 @@ from albert_tf.serving.signatures import (
 )
 from albert_tf.tasks.numerics import IMPOSSIBLE, NO_ANSWER
 from albert_tf.tasks.task import Task
-from albert_tf.text.text_graph import TokenSpans, characters, offset_graph
+from albert_tf.text.normalization import WHITE_SPACE
+from albert_tf.text.text_graph import TokenSpans, offset_graph
 
 # Outputs beyond the last answer; 0 for other outputs.
 PADDING = {"answers": "", "scores": 2 * NO_ANSWER}
@@ -56,8 +57,6 @@ class Answers:
 
     def __init__(self, encoder: Encoder, compute, task: Task):
         self.encoder, self.compute, self.task = encoder, compute, task
-        spaces = "".join(c for c in characters() if c.isspace())
-        self.spaces = f"[{spaces}]+"
         self.offsets = offset_graph(encoder.tokenizer, encoder.text_graph)
         encoder.graphs.append(self.offsets)
 
@@ -174,8 +173,8 @@ class Answers:
         bounds = byte_bounds(context)
         text, _, _ = cut(context, bounds, rows, starts, ends)
         # Pieces may include the white space around their text.
-        left = tf.strings.regex_replace(text, f"^{self.spaces}", "")
-        inner = tf.strings.regex_replace(left, f"{self.spaces}$", "")
+        left = tf.strings.regex_replace(text, f"^{WHITE_SPACE}+", "")
+        inner = tf.strings.regex_replace(left, f"{WHITE_SPACE}+$", "")
         sizes = [
             tf.strings.length(x, unit="UTF8_CHAR") for x in (text, left, inner)
         ]

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from sentencepiece import sentencepiece_model_pb2
 
 from albert_tf.base.errors import require
-from albert_tf.text.normalization import normalize
+from albert_tf.text.normalization import TextConfig, normalize
 from albert_tf.text.sentencepiece_models import WORD_MARK
 from albert_tf.text.tokenizers import Tokenizer
 from albert_tf.text.wordpiece import (
@@ -19,19 +19,19 @@ from albert_tf.text.wordpiece import (
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 
 
-def text_of_piece(tokenizer: Tokenizer, piece: str) -> str | None:
+def text_of_piece(kind: str, config: TextConfig, piece: str) -> str | None:
     """Return an added piece's normalized form, or None if no text can match.
 
     The piece `[E1]` matches the text `[E1]` and, if the tokenizer lower-cases
     text, also `[e1]`. WordPiece matches only single words, so the result is
     None for a piece that it would split, for example at a space.
     """
-    if tokenizer.kind == "sentencepiece":
-        return normalize(piece, tokenizer.config).replace(" ", WORD_MARK)
+    if kind == "sentencepiece":
+        return normalize(piece, config).replace(" ", WORD_MARK)
     words = "".join(map(clean_character, piece)).split()
     if len(words) != 1 or len(split_punctuation(words[0])) != 1:
         return None
-    return lowercase_and_strip(words[0], tokenizer.config)
+    return lowercase_and_strip(words[0], config)
 
 
 def with_pieces(
@@ -49,11 +49,12 @@ def with_pieces(
       InputError: if a piece is blank or already in the vocabulary, or if
         WordPiece would never match it.
     """
+    kind, config = tokenizer.kind, tokenizer.config
     taken = set(tokenizer.pieces(range(tokenizer.vocab_size)))
     names = []
     for piece in pieces:
         require(piece.strip(), "A piece to add must not be blank.", piece=piece)
-        name = piece if control else text_of_piece(tokenizer, piece)
+        name = piece if control else text_of_piece(kind, config, piece)
         rule = "A piece to add must be one word without punctuation: "
         rule += "WordPiece splits any other text."
         require(name, rule, piece=repr(piece))
@@ -61,11 +62,11 @@ def with_pieces(
         require(not {name, piece} & taken, rule, piece=repr(piece))
         taken.add(name)
         names.append(name)
-    if tokenizer.kind == "wordpiece":
+    if kind == "wordpiece":
         lines = [*vocabulary_lines(tokenizer.content), *names]
-        return type(tokenizer)("\n".join(lines).encode(), tokenizer.config)
+        return type(tokenizer)("\n".join(lines).encode(), config)
     proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.content)
     for name in names:
-        kind = CONTROL if control else USER_DEFINED
-        proto.pieces.add(piece=name, score=0.0, type=kind)
-    return type(tokenizer)(proto.SerializeToString(), tokenizer.config)
+        piece_type = CONTROL if control else USER_DEFINED
+        proto.pieces.add(piece=name, score=0.0, type=piece_type)
+    return type(tokenizer)(proto.SerializeToString(), config)

@@ -17,54 +17,33 @@ import tensorflow as tf
 
 from albert_tf.base.errors import require
 from albert_tf.base.packages import need
-from albert_tf.text.normalization import WHITE_SPACE, TextConfig
+from albert_tf.text.normalization import WHITE_SPACE, characters
 from albert_tf.text.packing import MASK_TEXT
 from albert_tf.text.tokenizers import Tokenizer
 from albert_tf.text.wordpiece import DROPPED, MAX_WORD_CHARACTERS
 
-Rule = Callable[[str, TextConfig], str | bool]
 
+@functools.cache
+def changes(predicate: Callable[[str], bool]) -> np.ndarray:
+    """Return the int32 code points at which a predicate's value changes.
 
-def characters() -> list[str]:
-    """Return all characters that Unicode may assign, in order.
-
-    The result omits surrogates, which UTF-8 cannot encode, and planes 4 to 13,
-    15 and 16, which are unassigned or private.
+    The predicate is false for the first character, NUL.
     """
-    codes = [*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xF0000)]
-    return list(map(chr, codes))
-
-
-@functools.lru_cache(maxsize=8)
-def runs(rule: Rule, config: TextConfig) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first code point and the value of each run, both int32.
-
-    A run consists of consecutive characters for which the rule returns the same
-    value.
-    """
-    all_characters = characters()
-    values = np.array([int(rule(c, config)) for c in all_characters])
-    starts = np.flatnonzero(np.diff(values, prepend=-1))
-    codes = np.array([ord(all_characters[i]) for i in starts], np.int32)
-    return codes, values[starts].astype(np.int32)
+    values = np.fromiter(map(predicate, characters()), bool)
+    codes = np.array([*map(ord, characters())], np.int32)
+    return codes[np.diff(values, prepend=False)]
 
 
 class CharacterClass(tf.Module):
-    """TensorFlow ops that map each character to a boolean or an integer."""
+    """TensorFlow ops that apply a predicate to characters."""
 
-    def __init__(self, rule: Rule, config: TextConfig):
+    def __init__(self, predicate: Callable[[str], bool]):
         super().__init__()
-        self._starts, self._values = map(tf.constant, runs(rule, config))
+        self._changes = tf.constant(changes(predicate))
 
     def __call__(self, codes: tf.Tensor) -> tf.Tensor:
-        """Return the int32 values [...] of characters with `codes` [...]."""
-        run = tf.searchsorted(self._starts, codes, side="right") - 1
-        return tf.gather(self._values, run)
-
-
-def is_space(character: str, config: TextConfig) -> bool:
-    """Return whether Python considers a character white space."""
-    return character.isspace()
+        """Return bool [...], the predicate for characters `codes` [...]."""
+        return tf.searchsorted(self._changes, codes, side="right") % 2 == 1
 
 
 def decode(strings: tf.Tensor) -> tf.RaggedTensor:
@@ -384,7 +363,7 @@ class SentencePieceOffsets(tf.Module):
     def __init__(self, graph: SentencePieceGraph, tokenizer: Tokenizer):
         super().__init__()
         self._graph = graph
-        self._is_space = CharacterClass(is_space, tokenizer.config)
+        self._is_space = CharacterClass(str.isspace)
         spans = [
             bounds
             for i in range(tokenizer.vocab_size)
@@ -400,7 +379,7 @@ class SentencePieceOffsets(tf.Module):
         ids, first, last = self._graph.model.tokenize_with_offsets(strings)
         text = Characters(strings)
         end = text.indices(last)
-        next_visible = next_true(self._is_space(text.codes.values) == 0)
+        next_visible = next_true(~self._is_space(text.codes.values))
         begin = tf.minimum(tf.gather(next_visible, text.indices(first)), end)
         row_starts = tf.gather(text.starts, ids.value_rowids())
         return self._split(ids, begin - row_starts, end - row_starts)

@@ -5,11 +5,11 @@ A vocabulary is a tokenizer (`tokenizers`) or a table of phoneme symbols
 """
 
 import abc
-import posixpath
 from collections.abc import Sequence
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
+from albert_tf.base.replacing import names_like
 
 SYMBOLS_FILE = "symbols.json"  # next to phoneme records and models
 OF_WORDS = "The model must have a tokenizer. This is a phoneme model, which "
@@ -27,12 +27,6 @@ OTHER_VOCABULARY = (
     "model's weights; choose another folder, or delete these files if nothing "
     "needs them."
 )
-
-
-def files_in(folder: str, patterns: Sequence[str]) -> list[str]:
-    """Return the names of the files in a folder that match any pattern."""
-    matched = (files.matches(pattern, folder) for pattern in patterns)
-    return [posixpath.basename(path) for paths in matched for path in paths]
 
 
 class Vocabulary(abc.ABC):
@@ -62,7 +56,7 @@ class Vocabulary(abc.ABC):
     def check_claim(self, folder: str) -> None:
         """Raise `InputError` if a folder has another vocabulary or model."""
         stored = self.stored_in(folder)
-        names = files_in(folder, (*VOCABULARIES, *FOREIGN_WEIGHTS))
+        names = names_like((*VOCABULARIES, *FOREIGN_WEIGHTS), folder)
         if stored:
             same = stored.fingerprint() == self.fingerprint()
         elif names == [self.file_name]:  # of an interrupted `save`, or a copy

@@ -7,7 +7,8 @@ from vocabularies import TEXTS, chinese, english
 
 from albert_tf.base.errors import InputError
 from albert_tf.text.packing import pack
-from albert_tf.text.text_graph import TextGraph, characters, offset_graph
+from albert_tf.text.text_graph import CharacterClass, TextGraph, offset_graph
+from albert_tf.text.wordpiece import is_punctuation
 
 
 def encoded(texts):
@@ -35,12 +36,12 @@ def all_characters():
     return texts
 
 
-def test_the_classes_of_graphs_have_all_characters():
-    """Classes of characters cover all planes with assigned characters."""
-    codes = np.array([*map(ord, characters())])
-    ends = np.flatnonzero(np.diff(codes) != 1)
-    assert codes[[0, *(ends + 1)]].tolist() == [0, 0xE000, 0xE0000]
-    assert codes[[*ends, -1]].tolist() == [0xD7FF, 0x3FFFF, 0xEFFFF]
+@pytest.mark.parametrize("predicate", [str.isspace, is_punctuation])
+def test_the_classes_of_graphs_have_all_characters(predicate):
+    """Classes of characters agree with Python on all characters."""
+    codes = [*range(0xD800), *range(0xE000, 0x110000)]
+    found = CharacterClass(predicate)(tf.constant(codes)).numpy()
+    assert found.tolist() == [predicate(chr(code)) for code in codes]
 
 
 @pytest.mark.slow
