@@ -235,7 +235,10 @@ def convert(
     with atomic_folder(output) as temporary:
         source = open_source(input, reading)
         _check(source, to, reading.pairs)
-        written = source.as_float16() if half_precision else source
+        written = source
+        if half_precision:
+            tensors = source.tensors.as_float16()
+            written = dataclasses.replace(source, tensors=tensors)
         try:
             count = TARGETS[to](temporary, written)
         except (tf.errors.OpError, safetensors.SafetensorError) as error:

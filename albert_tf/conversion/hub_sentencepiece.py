@@ -4,7 +4,6 @@ If `TextConfig` can express all text rules, the rules become its settings.
 Otherwise, the rules are compiled into the model's character map.
 """
 
-import base64
 import contextlib
 import json
 import re
@@ -18,6 +17,7 @@ from albert_tf.base import files
 from albert_tf.base.errors import InputError
 from albert_tf.conversion.text_rules import (
     NotExpressible,
+    charsmap_in,
     flat,
     only_spaces,
     python_pattern,
@@ -28,7 +28,7 @@ from albert_tf.conversion.tokenizer_files import (
     HubFiles,
     fitting,
     flag_of,
-    renamed,
+    rename_special,
 )
 from albert_tf.conversion.tokenizer_json import (
     FINAL_SIGMA,
@@ -47,7 +47,7 @@ from albert_tf.text.added_pieces import (
 )
 from albert_tf.text.normalization import DIGIT_COMMA, TextConfig
 from albert_tf.text.sentencepiece_models import WORD_MARK, charsmap_of
-from albert_tf.text.tokenizers import TOKENIZERS, Tokenizer
+from albert_tf.text.tokenizers import SentencePieceTokenizer, Tokenizer
 from albert_tf.text.wordpiece import is_punctuation
 
 SETTINGS_OFF = ("do_lower_case", "strip_accents", "replace_quotes")
@@ -172,7 +172,8 @@ class SentencePieceReader:
             try:
                 self.proto.ParseFromString(self.content)
             except DecodeError:
-                self.tokenizer_of(self.content, TextConfig(), path)
+                rule = "The vocabulary must be a SentencePiece model."
+                raise InputError(f"{rule} Received: {path}") from None
         vocab = hub.model.get("vocab", ())
         pieces = [piece.piece for piece in self.proto.pieces]
         json_pieces = [piece for piece, _ in vocab]
@@ -184,15 +185,6 @@ class SentencePieceReader:
                 )
             self._from_json()
         self.original = self.proto.SerializeToString()
-
-    @staticmethod
-    def tokenizer_of(content, config, path=None) -> Tokenizer:
-        try:
-            return TOKENIZERS["sentencepiece"](content, config)
-        except InputError as error:
-            raise InputError(
-                f"{error} ({path})" if path else f"{error}"
-            ) from None
 
     def _from_json(self) -> None:
         model, proto = self.hub.model, self.proto
@@ -250,10 +242,7 @@ class SentencePieceReader:
                 off = dict.fromkeys(settings or SETTINGS_OFF, False)
                 return TextConfig(**off, digit_comma=self.digit_comma())
             spec = self.proto.normalizer_spec
-            charsmap = b"".join(
-                base64.b64decode(rule.get("precompiled_charsmap") or "")
-                for rule in rules
-            )
+            charsmap = b"".join(map(charsmap_in, rules))
             if spec.precompiled_charsmap != charsmap:
                 spec.precompiled_charsmap = charsmap
         if not hub.uses_only_json:
@@ -268,41 +257,24 @@ class SentencePieceReader:
         cut.
         """
         rules = list(flat(self.hub.content.get("pre_tokenizer")))
-        indices = [i for i, r in enumerate(rules) if r["type"] == "Metaspace"]
-        if not indices:
-            name = ", ".join(rule["type"] for rule in rules) or "none"
+        kinds = [rule["type"] for rule in rules]
+        if "Metaspace" not in kinds:
+            name = ", ".join(kinds) or "none"
             self._report_unsupported(
                 f"a pre-tokenizer without Metaspace ({name})"
             )
             return []
-        metaspace = rules[indices[0]]
-        default_scheme = (
-            "always"
-            if flag_of(metaspace, "add_prefix_space", True)
-            else "never"
-        )
-        scheme = metaspace.get("prepend_scheme", default_scheme)
-        if metaspace.get("replacement", WORD_MARK) != WORD_MARK:
-            self._report_unsupported(
-                f"Metaspace by {metaspace['replacement']!r}"
-            )
-        spec = self.proto.normalizer_spec
-        if spec.add_dummy_prefix != (scheme != "never"):
-            spec.add_dummy_prefix = scheme != "never"
+        index = kinds.index("Metaspace")
+        always_prefixed = self._apply_metaspace(rules[index])
         isolating_rules = []
         for i, rule in enumerate(rules):
-            if i == indices[0]:
-                if flag_of(metaspace, "split", True):
-                    self._disable_pieces(lambda piece: WORD_MARK in piece[1:])
-                continue
             try:
-                split = splitter(rule)
-                if split and i < indices[0]:
-                    if scheme != "always" or not split[1]:
+                split = splitter(rule) if i != index else None
+                if split and i < index:
+                    where, individually = split
+                    if not (always_prefixed and individually):
                         raise NotExpressible(rule["type"])
-                    isolating_rules.append(
-                        {"type": "Isolate", "where": split[0]}
-                    )
+                    isolating_rules.append({"type": "Isolate", "where": where})
                 elif split:
                     self._disable_pieces(
                         lambda piece, split=split: _is_split(piece, *split)
@@ -314,6 +286,19 @@ class SentencePieceReader:
             except NotExpressible as error:
                 self._report_unsupported(f"the pre-tokenizer {error}")
         return isolating_rules
+
+    def _apply_metaspace(self, rule: dict) -> bool:
+        """Apply `Metaspace`; return whether each text begins with ▁."""
+        has_prefix = flag_of(rule, "add_prefix_space", True)
+        scheme = rule.get("prepend_scheme", "always" if has_prefix else "never")
+        if rule.get("replacement", WORD_MARK) != WORD_MARK:
+            self._report_unsupported(f"Metaspace by {rule['replacement']!r}")
+        spec = self.proto.normalizer_spec
+        if spec.add_dummy_prefix != (scheme != "never"):
+            spec.add_dummy_prefix = scheme != "never"
+        if flag_of(rule, "split", True):
+            self._disable_pieces(lambda piece: WORD_MARK in piece[1:])
+        return scheme == "always"
 
     def _disable_pieces(self, is_split: Callable[[str], bool]) -> None:
         """Mark the pieces that the pre-tokenizer would split as unused."""
@@ -375,18 +360,15 @@ class SentencePieceReader:
                 )
         self._add(self.hub.added(len(pieces)), rows, config)
         names = [piece.piece for piece in pieces]
-        for old, new in renamed(self.hub, names, "sentencepiece").items():
-            index = names.index(old)
-            if new in names:
-                pieces[names.index(new)].piece = old
-            pieces[index].piece = new
-            is_unknown = new == "<unk>"
-            pieces[index].type = UNKNOWN if is_unknown else CONTROL
-            names = [piece.piece for piece in pieces]
+        for name in rename_special(self.hub, names, "sentencepiece"):
+            kind = UNKNOWN if name == "<unk>" else CONTROL
+            pieces[names.index(name)].type = kind
+        for piece, name in zip(pieces, names, strict=True):
+            piece.piece = name
         content = self.proto.SerializeToString()
         if content == self.original and self.content:
             content = self.content  # byte for byte
-        return self.tokenizer_of(content, config)
+        return SentencePieceTokenizer(content, config)
 
     def _add(self, added: list[Added], rows, config: TextConfig) -> None:
         """Append pieces at their ids; fill gaps with unused pieces."""

@@ -19,7 +19,7 @@ from albert_tf.conversion.tokenizer_files import (
     fitting,
     flag_of,
     malformed_as_input_error,
-    renamed,
+    rename_special,
 )
 from albert_tf.conversion.tokenizer_json import TOKENIZER_JSON
 from albert_tf.text.added_pieces import text_of_piece
@@ -64,13 +64,8 @@ def wordpiece_tokenizer(
             )
         is_new = text and not piece.special and text not in lines
         lines.append(text if is_new else piece.piece)
-    renames = renamed(hub, lines, "wordpiece")
-    for old, new in renames.items():
-        index = lines.index(old)
-        if new in lines:
-            lines[lines.index(new)] = old
-        lines[index] = new
-    if not content or added or renames:
+    renamed = rename_special(hub, lines, "wordpiece")
+    if not content or added or renamed:
         content = "\n".join(lines).encode()
     try:
         return TOKENIZERS["wordpiece"](content, config)

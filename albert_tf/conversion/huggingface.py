@@ -339,13 +339,10 @@ def extract_encoder(tensors: Tensors, path: str) -> Tensors:
     rule = f"The weights must have one encoder with `{WORD_TABLE}`."
     require(len(matches) == 1, rule, path=f"{path} with {', '.join(matches)}")
     prefix = matches[0].removesuffix(WORD_TABLE)
-    shapes = {
-        BACKBONE + name.removeprefix(prefix): shape
-        for name, shape in tensors.shapes.items()
-        if name.startswith(tuple(prefix + part for part in ENCODER_PARTS))
-    }
-    return Tensors(
-        shapes, lambda n: tensors.read(prefix + n.removeprefix(BACKBONE))
+    parts = tuple(prefix + part for part in ENCODER_PARTS)
+    names = [name for name in tensors.shapes if name.startswith(parts)]
+    return tensors.renamed(
+        {BACKBONE + n.removeprefix(prefix): n for n in names}
     )
 
 
@@ -374,9 +371,7 @@ def open_weights(
     if encoder_only:
         tensors = extract_encoder(tensors, path)
     elif WORD_TABLE in tensors.shapes:
-        read = tensors.read
-        shapes = {BACKBONE + n: s for n, s in tensors.shapes.items()}
-        tensors = Tensors(shapes, lambda n: read(n.removeprefix(BACKBONE)))
+        tensors = tensors.renamed({BACKBONE + n: n for n in tensors.shapes})
     return canonicalize(tensors, config, path), path
 
 
@@ -388,12 +383,7 @@ def with_pooler(tensors: Tensors, config: AlbertConfig) -> Tensors:
         POOLER + "weight": np.asarray(initializer((width, width))),
         POOLER + "bias": np.zeros(width, np.float32),
     }
-    shapes = {name: array.shape for name, array in pooler.items()}
-
-    def read(name: str) -> np.ndarray:
-        return pooler[name] if name in pooler else tensors.read(name)
-
-    return Tensors(tensors.shapes | shapes, read)
+    return tensors.with_arrays(pooler)
 
 
 def write_tokenizer(folder: str, tokenizer: Tokenizer, length: int) -> bool:

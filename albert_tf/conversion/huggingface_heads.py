@@ -8,8 +8,7 @@ import dataclasses
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
-from albert_tf.conversion.tokenizer_files import length_of
-from albert_tf.conversion.tokenizer_json import TOKENIZER_CONFIG
+from albert_tf.conversion.tokenizer_files import length_of, token_limit
 from albert_tf.conversion.variable_names import StoredTensor
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.classification import PAIR
@@ -174,11 +173,7 @@ def read_task(
     """
     architecture, task = values["architectures"][0], None
     if architecture not in PRETRAINED:
-        tokenizer_config = files.read_optional_json(folder, TOKENIZER_CONFIG)
-        limit = length_of(
-            tokenizer_config, "model_max_length", TOKENIZER_CONFIG
-        )
-        task = task_in(values, limit, positions, pairs)
+        task = task_in(values, token_limit(folder), positions, pairs)
     if not is_finetuned(folder):
         return task
     saved_task = load_task(folder)
@@ -231,12 +226,7 @@ class Modules:
 
     def task(self, positions: int) -> Task:
         """Return the task that computes the same vectors as these modules."""
-        tokenizer_config = files.read_optional_json(
-            self.folder, TOKENIZER_CONFIG
-        )
-        limit = length_of(
-            tokenizer_config, "model_max_length", TOKENIZER_CONFIG
-        )
+        limit = token_limit(self.folder)
         limit = self.length or limit or positions
         return find("embedding").updated(
             pooling=self.pooling,

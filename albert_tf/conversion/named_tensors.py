@@ -46,6 +46,20 @@ class Tensors:
         shapes = {n: shape for n, shape in self.shapes.items() if predicate(n)}
         return Tensors(shapes, self.read)
 
+    def renamed(self, names: dict[str, str]) -> "Tensors":
+        """Return the tensors in {new name: old name} under their new names."""
+        shapes = {new: self.shapes[old] for new, old in names.items()}
+        return Tensors(shapes, lambda name: self.read(names[name]))
+
+    def with_arrays(self, arrays: dict[str, np.ndarray]) -> "Tensors":
+        """Return the tensors and additional arrays."""
+        shapes = {name: array.shape for name, array in arrays.items()}
+
+        def read(name: str) -> np.ndarray:
+            return arrays[name] if name in arrays else self.read(name)
+
+        return Tensors(self.shapes | shapes, read)
+
     def as_float16(self) -> "Tensors":
         """Return the tensors, rounded to float16.
 

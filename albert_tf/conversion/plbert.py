@@ -109,13 +109,9 @@ def step_of(path: str) -> int:
 
 def with_step(tensors: Tensors, step: int) -> Tensors:
     """Add the training step to tensors under our names, if it is known."""
-    name, read = MODEL_DIR.step, tensors.read
     if step < 0:
         return tensors
-    return Tensors(
-        tensors.shapes | {name: ()},
-        lambda n: np.array(step, np.int64) if n == name else read(n),
-    )
+    return tensors.with_arrays({MODEL_DIR.step: np.array(step, np.int64)})
 
 
 def open_weights(folder: str, config: AlbertConfig) -> tuple[Tensors, str]:
@@ -135,9 +131,7 @@ def open_weights(folder: str, config: AlbertConfig) -> tuple[Tensors, str]:
 
     path = max(files.matches(WEIGHTS, folder), key=step_of)
     stored = huggingface.open_pickle(path, "net")
-    names = {hub_name(name): name for name in stored.shapes}
-    shapes = {new: stored.shapes[old] for new, old in names.items()}
-    tensors = Tensors(shapes, lambda name: stored.read(names[name]))
+    tensors = stored.renamed({hub_name(name): name for name in stored.shapes})
     return huggingface.canonicalize(tensors, config, path), path
 
 

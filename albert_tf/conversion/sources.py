@@ -107,10 +107,6 @@ class Source:
     task: Task | None = None
     symbols: SymbolTable | None = None
 
-    def as_float16(self) -> "Source":
-        """Return the source, with tensors that are rounded to float16."""
-        return dataclasses.replace(self, tensors=self.tensors.as_float16())
-
 
 def find_tokenizer(folders: list[str]) -> Tokenizer | None:
     """Return the tokenizer of the first vocabulary in `folders`, or None."""

@@ -123,10 +123,9 @@ def _lower(text: str) -> str:
     return text.replace("Σ", "σ").lower()  # even at the end of a word
 
 
-def _precompiled(rule: dict) -> Function:
-    return map_function(
-        base64.b64decode(rule.get("precompiled_charsmap") or "")
-    )
+def charsmap_in(rule: dict) -> bytes:
+    """Return the compiled character map in a rule, or b"" if it has none."""
+    return base64.b64decode(rule.get("precompiled_charsmap") or "")
 
 
 def _replace(rule: dict) -> Function:
@@ -164,7 +163,7 @@ MAKERS: dict[str, Callable[[dict], Function]] = {
     "Isolate": _isolate,
     "Prepend": _prepend,
     "BertNormalizer": _bert,
-    "Precompiled": _precompiled,
+    "Precompiled": lambda rule: map_function(charsmap_in(rule)),
 }
 
 
@@ -265,8 +264,7 @@ def sequences(rule: dict) -> list[str]:
     if kind in ("NFC", "NFKC"):
         return list(_compositions())
     if kind == "Precompiled":
-        charsmap = base64.b64decode(rule.get("precompiled_charsmap") or "")
-        return [key for key in charsmap_keys(charsmap) if len(key) > 1]
+        return [key for key in charsmap_keys(charsmap_in(rule)) if key[1:]]
     if kind == "Replace" and not only_spaces(rule["pattern"], rule["content"]):
         pattern = python_pattern(rule["pattern"])
         if is_per_character(pattern, rule["content"]):

@@ -91,11 +91,8 @@ def open_checkpoint(prefix: str) -> Tensors:
 
 def without_scope(tensors: Tensors) -> Tensors:
     """Remove the scope of a TF-Hub module from the names of tensors."""
-    if not any(name.startswith(HUB_SCOPE) for name in tensors.shapes):
-        return tensors
     names = {name.removeprefix(HUB_SCOPE): name for name in tensors.shapes}
-    shapes = {new: tensors.shapes[old] for new, old in names.items()}
-    return Tensors(shapes, lambda name: tensors.read(names[name]))
+    return tensors.renamed(names)
 
 
 def without_optimizer(tensors: Tensors, layout: Layout) -> Tensors:

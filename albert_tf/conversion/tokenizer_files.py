@@ -66,6 +66,12 @@ def length_of(values: dict, name: str, source: str) -> int | None:
     return limit and int(min(limit, sys.maxsize))  # 1e30 means no limit
 
 
+def token_limit(folder: str) -> int | None:
+    """Return the maximum number of tokens of a folder's tokenizer, if set."""
+    values = files.read_optional_json(folder, TOKENIZER_CONFIG)
+    return length_of(values, "model_max_length", TOKENIZER_CONFIG)
+
+
 def find_vocabulary(folders: list[str]) -> tuple[str, str] | None:
     """Return the first vocabulary's kind and path, or None if there is none."""
     for kind, patterns in VOCABULARIES.items():
@@ -187,14 +193,15 @@ class HubFiles:
         return value.get("content") if isinstance(value, dict) else value
 
 
-def renamed(hub: HubFiles, pieces: list[str], kind: str) -> dict[str, str]:
-    """Return {source name: our name} for special pieces with other names.
+def rename_special(hub: HubFiles, pieces: list[str], kind: str) -> list[str]:
+    """Rename special pieces as in the release; return the new names.
 
-    The renaming is recorded in `hub.notes`.
+    If another piece has the new name, the two pieces swap names. The renaming
+    is recorded in `hub.notes`.
 
     Args:
       hub: the files, which may name the special pieces.
-      pieces: the vocabulary.
+      pieces: the vocabulary, which is changed.
       kind: a key of `TOKENIZERS`.
     """
     special, vocabulary, renames = TOKENIZERS[kind].special, set(pieces), {}
@@ -212,7 +219,12 @@ def renamed(hub: HubFiles, pieces: list[str], kind: str) -> dict[str, str]:
         hub.notes.append(
             f"special pieces are renamed as in the release: {shown}"
         )
-    return renames
+    for old, new in renames.items():
+        index = pieces.index(old)
+        if new in pieces:
+            pieces[pieces.index(new)] = old
+        pieces[index] = new
+    return list(renames.values())
 
 
 def fitting(hub: HubFiles, added: list[Added], rows: int | None) -> list[Added]:

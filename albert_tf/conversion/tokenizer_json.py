@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from sentencepiece import sentencepiece_model_pb2
 
 from albert_tf.text.added_pieces import NORMAL, UNUSED, USER_DEFINED
-from albert_tf.text.normalization import TextConfig
+from albert_tf.text.normalization import TextConfig, ranges
 from albert_tf.text.sentencepiece_models import WORD_MARK
 from albert_tf.text.tokenizers import Tokenizer
 
@@ -36,13 +36,7 @@ END = r" +$"
 
 def character_class(characters: Iterable[str]) -> str:
     """Return a regular expression that matches any of the characters."""
-    ranges: list[list[int]] = []
-    for code in sorted(map(ord, set(characters))):
-        if ranges and code == ranges[-1][1] + 1:
-            ranges[-1][1] = code
-        else:
-            ranges.append([code, code])
-    texts = [f"\\x{{{a:x}}}-\\x{{{b:x}}}" for a, b in ranges]
+    texts = [f"\\x{{{a:x}}}-\\x{{{b:x}}}" for a, b in ranges(characters)]
     return f"[{''.join(texts)}]"
 
 

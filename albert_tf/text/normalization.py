@@ -219,11 +219,16 @@ def with_rules(content: bytes, config: TextConfig) -> bytes:
     return proto.SerializeToString()
 
 
+def ranges(characters: Iterable[str]) -> list[tuple[int, int]]:
+    """Return the first and last code point of each run of characters."""
+    codes = np.unique([*map(ord, characters)])
+    runs = np.split(codes, np.flatnonzero(np.diff(codes) > 1) + 1)
+    return [(int(run[0]), int(run[-1])) for run in runs]
+
+
 def character_class(characters: Iterable[str]) -> str:
     """Return a regular expression's character class, without its brackets."""
-    codes = np.array(sorted(map(ord, characters)))
-    runs = np.split(codes, np.flatnonzero(np.diff(codes) > 1) + 1)
-    ends = [[re.escape(chr(run[i])) for i in (0, -1)] for run in runs]
+    ends = [map(re.escape, map(chr, run)) for run in ranges(characters)]
     return "".join(map("-".join, ends))
 
 

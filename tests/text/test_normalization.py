@@ -21,27 +21,17 @@ from albert_tf.text.tokenizers import tokenizer_of
 from albert_tf.text.wordpiece import is_punctuation
 
 
-def runs_of(text: str) -> list[tuple[int, int]]:
-    """Return the first and last code point of each run of code points.
-
-    A run consists of successive code points.
-    """
-    codes = np.array([*map(ord, text)])
-    runs = np.split(codes, np.flatnonzero(np.diff(codes) != 1) + 1)
-    return [(int(run[0]), int(run[-1])) for run in runs]
-
-
 def test_the_characters_of_unicode():
     """`characters` covers the planes in use, without NUL and surrogates.
 
     The separator is also omitted. `changing_characters` covers no ideographs
     except compatibility ideographs.
     """
-    assert runs_of(normalization.characters()) == [
+    assert normalization.ranges(normalization.characters()) == [
         *((0x1, 0x27FF), (0x2801, 0xD7FF), (0xE000, 0x3FFFF)),
         (0xE0000, 0xE01FF),
     ]
-    assert runs_of(normalization.changing_characters()) == [
+    assert normalization.ranges(normalization.changing_characters()) == [
         *((0x1, 0x27FF), (0x2801, 0x33FF), (0xA000, 0xD7FF)),
         *((0xE000, 0x1FFFF), (0x2F800, 0x2FA1F), (0xE0000, 0xE01FF)),
     ]
