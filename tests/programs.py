@@ -5,6 +5,7 @@ for each program. Apart from the import, the process is like a new `python`:
 TensorFlow has not yet looked for devices, and no flags are defined.
 """
 
+import contextlib
 import functools
 import json
 import os
@@ -13,6 +14,19 @@ import subprocess
 import sys
 import tempfile
 import traceback
+
+from absl import flags
+
+
+@contextlib.contextmanager
+def temporary_flags():
+    """Remove the flags that the block defines."""
+    before = set(flags.FLAGS)
+    try:
+        yield
+    finally:
+        for name in set(flags.FLAGS) - before:
+            delattr(flags.FLAGS, name)
 
 
 def _execute(arguments: list[str]) -> int:
@@ -91,9 +105,14 @@ def run(*arguments: object, cwd: object = ".", stdin: str = ""):
     return subprocess.CompletedProcess(command, status, *outputs)
 
 
+def new(*arguments: object, **how: object) -> subprocess.CompletedProcess:
+    """Run a new `python`; return the completed process."""
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, **{"text": True} | how)
+
+
 def fresh(*arguments: object, **how: object) -> str:
     """Run a new `python`, which must succeed; return its output."""
-    command = [sys.executable, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, **how)
+    done = new(*arguments, **how)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import numpy as np
+import programs
 import pytest
 from absl import flags
 
@@ -51,6 +52,21 @@ program = command(
 )(collect)
 
 
+SCRIPT = """
+import test_command_line as t
+from albert_tf.base.program import Program
+program = t.program.program
+show = lambda *configs: print(t.collect(*configs))
+Program(show, program.classes, None, program.defaults, program.aliases).cli()
+"""
+
+
+def run_script(*arguments):
+    """Run the program that has the settings `Kinds`."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    return programs.new("-c", SCRIPT, *arguments, env=environment)
+
+
 def test_keywords_become_what_flags_would_be(tmp_path):
     """Keywords have the same types, defaults and aliases as flags."""
     config, hooks = program(
@@ -61,12 +77,7 @@ def test_keywords_become_what_flags_would_be(tmp_path):
         hooks=[1],
     )
     words = [f"--model_dir={tmp_path}", "--train_step=3", "--names=a,2"]
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, *words, "--policy=1"],
-        capture_output=True,
-        text=True,
-        cwd=pathlib.Path(__file__).parent,
-    )
+    done = run_script(*words, "--policy=1")
     assert done.stdout.strip() == repr((config, ())), done.stderr
     assert hooks == [1] and type(config.steps) is int and config.rate == 2.0
 
@@ -94,12 +105,10 @@ def test_a_switch_may_take_a_word(word, value):
             validate(self)
 
     switch = command(Either)(lambda config: config)
-    switch.program.define_flags()
-    try:
+    with programs.temporary_flags():
+        switch.program.define_flags()
         flags.FLAGS(["program", word])
         assert switch.program.from_flags() == [Either(value)]
-    finally:
-        delattr(flags.FLAGS, "either")
     assert switch(either=value) == Either(value)
     for wrong, message in (("never", "one of True, False, auto"), (3, "word")):
         with pytest.raises(InputError, match=message):
@@ -134,15 +143,6 @@ def test_a_program_may_ask_what_was_given():
     asked = command(Kinds, aliases={"train_step": "steps"}, tells=True)(tell)
     assert asked(model_dir="m", train_step=3) == {"model_dir", "steps"}
     assert "set_by_user" not in inspect.signature(asked).parameters
-
-
-SCRIPT = """
-import test_command_line as t
-from albert_tf.base.program import Program
-program = t.program.program
-show = lambda *configs: print(t.collect(*configs))
-Program(show, program.classes, None, program.defaults, program.aliases).cli()
-"""
 
 
 @pytest.mark.parametrize(
@@ -204,10 +204,10 @@ def test_a_program_ends_with_a_line(line, status, said):
         "from albert_tf.base import program\n"
         f"program.run(lambda: exec({line!r}))"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", code],
+    ended = programs.new(
+        *("-c", code),
+        text=False,
         input=b"\xe9\n",
-        capture_output=True,
         env=os.environ | {"PYTHONIOENCODING": "utf-8"},
     )
     assert ended.returncode == status
@@ -220,11 +220,7 @@ def test_a_flagfile_is_utf_8(tmp_path):
     path = tmp_path / "run.flags"
     path.write_text("--steps=1\n", "utf-16")
     code = "from albert_tf.base.program import run; run(print)"
-    ended = subprocess.run(
-        [sys.executable, "-c", code, f"--flagfile={path}"],
-        capture_output=True,
-        text=True,
-    )
+    ended = programs.new("-c", code, f"--flagfile={path}")
     (line,) = ended.stderr.splitlines()
     assert line.startswith("error: A flagfile must be UTF-8: ")
     assert ended.returncode == 1 and not ended.stdout
@@ -293,13 +289,7 @@ def test_a_flagfile_may_begin_with_a_byte_order_mark(tmp_path, first):
     """
     path = tmp_path / "run.flags"
     path.write_text(f"{first}\n", "utf-8-sig")
-    words = [sys.executable, "-c", SCRIPT, "--model_dir=m"]
-    ended = subprocess.run(
-        [*words, f"--flagfile={path}"],
-        capture_output=True,
-        text=True,
-        cwd=pathlib.Path(__file__).parent,
-    )
+    ended = run_script("--model_dir=m", f"--flagfile={path}")
     assert "text='b'" in ended.stdout and not ended.stderr
 
 
@@ -358,11 +348,8 @@ def test_names_that_the_console_cannot_print(encoding):
         f"    raise InputError({name!r})\n"
         "program.run(main)"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        env=os.environ | {"PYTHONIOENCODING": encoding},
-    )
+    environment = os.environ | {"PYTHONIOENCODING": encoding}
+    ended = programs.new("-c", code, text=False, env=environment)
     printed = name.encode(encoding, "backslashreplace")
     assert ended.stdout == printed + b"\n" and ended.returncode == 1
     assert ended.stderr == b"error: " + printed + b"\n"

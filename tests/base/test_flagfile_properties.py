@@ -3,8 +3,8 @@
 import contextlib
 import importlib
 
+import programs
 import pytest
-from absl import flags
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from project_file import PROJECT
@@ -14,7 +14,6 @@ from albert_tf.base import program
 from albert_tf.base.errors import InputError
 from albert_tf.base.settings import flagfile, types_of
 
-FLAGS = flags.FLAGS
 # Programs that write a flagfile; they come first in `MODULES`.
 WRITERS = [f"albert_tf.{name}" for name in ("pretrain", "finetune", "shrink")]
 OTHERS = {place.partition(":")[0] for place in PROJECT["scripts"].values()}
@@ -54,13 +53,9 @@ def values_of(field):
 @contextlib.contextmanager
 def defined(record):
     """Define the flags of a program while the block runs."""
-    before = set(FLAGS)
-    record.define_flags()
-    try:
+    with programs.temporary_flags():
+        record.define_flags()
         yield
-    finally:
-        for name in set(FLAGS) - before:
-            delattr(FLAGS, name)
 
 
 @pytest.fixture(scope="module")

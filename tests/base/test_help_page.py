@@ -1,11 +1,8 @@
 """The output of `--help`."""
 
 import dataclasses
-import pathlib
-import subprocess
-import sys
 
-import test_command_line
+from test_command_line import run_script
 
 from albert_tf.base import help_page, settings
 from albert_tf.base.program import command
@@ -19,22 +16,12 @@ from albert_tf.base.settings import (
 )
 
 
-def run(*arguments):
-    """Run the program with the settings `Kinds`; return the ended process."""
-    return subprocess.run(
-        [sys.executable, "-c", test_command_line.SCRIPT, *arguments],
-        capture_output=True,
-        text=True,
-        cwd=pathlib.Path(__file__).parent,
-    )
-
-
 def test_help_is_a_page_of_the_programs_flags():
     """`--help` describes the flags on standard output and exits with status 0.
 
     An invalid flag beside `--help` has no effect.
     """
-    ended = run("--rate=x", "--help")
+    ended = run_script("--rate=x", "--help")
     assert (ended.returncode, ended.stderr) == (0, "")
     for said in (
         "  --model_dir=TEXT\n      A folder. Required.\n",
@@ -44,8 +31,8 @@ def test_help_is_a_page_of_the_programs_flags():
         "  --policy=NUMBER or auto\n      Either. Default: auto.\n",
     ):
         assert said in ended.stdout
-    assert run("-h").stdout == ended.stdout
-    assert "--alsologtostderr" in run("--helpfull").stdout
+    assert run_script("-h").stdout == ended.stdout
+    assert "--alsologtostderr" in run_script("--helpfull").stdout
 
 
 def test_long_words_are_not_broken():

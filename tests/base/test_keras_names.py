@@ -1,9 +1,8 @@
 """Keras finds this package's classes, whatever is imported first."""
 
 import os
-import subprocess
-import sys
 
+import programs
 import pytest
 from tiny_corpus import ROOT
 
@@ -30,13 +29,6 @@ def test_names_are_there_once_keras_is(order, tmp_path):
     The order of the imports does not matter.
     """
     (tmp_path / "keras.py").write_text(KERAS)
-    done = subprocess.run(
-        [
-            *(sys.executable, "-c"),
-            f"import importlib.util; {order}; print(len(keras.known))",
-        ],
-        env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
-        capture_output=True,
-        text=True,
-    )
-    assert int(done.stdout) > 10, done.stderr
+    code = f"import importlib.util; {order}; print(len(keras.known))"
+    environment = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    assert int(programs.fresh("-c", code, env=os.environ | environment)) > 10

@@ -11,12 +11,11 @@ import time
 from pathlib import Path
 from unittest import mock
 
+import programs
 import pytest
 
 from albert_tf.base import processes
 from albert_tf.base.processes import Workers, in_order
-
-HERE = Path(__file__).parent
 
 
 def square(n: int) -> tuple[int, int]:
@@ -84,7 +83,7 @@ def start(code: str, **settings) -> subprocess.Popen:
     """Start Python code that can import this module; return the process."""
     return subprocess.Popen(
         [sys.executable, "-c", code],
-        env=os.environ | {"PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parents[1]}"},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
         **settings,
     )
@@ -151,9 +150,7 @@ def test_a_users_script_needs_no_guard(tmp_path):
         "with Workers(2, 'math') as workers:\n"
         "    print(sum(workers.map(math.sqrt, [4, 9, 16])))\n"
     )
-    ended = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True
-    )
+    ended = programs.new(script)
     assert (ended.stdout, ended.stderr) == ("9.0\n", "")
 
 

@@ -9,14 +9,12 @@ import sys
 import types
 from unittest import mock
 
+import programs
 import pytest
-from absl import flags
 
 from albert_tf.base import processes, program
 from albert_tf.base.errors import InputError
 from albert_tf.base.settings import Validated, setting
-
-FLAGS = flags.FLAGS
 
 
 def test_messages_of_libraries_are_there_at_once(capfd):
@@ -49,10 +47,7 @@ def test_nothing_is_collected_at_the_end():
         "from albert_tf.base import program\n"
         "program.run(lambda: None)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True
-    )
-    assert int(done.stdout) < 100, done
+    assert int(programs.fresh("-c", code)) < 100
 
 
 def test_a_users_environment_wins(monkeypatch):
@@ -152,7 +147,6 @@ def started(monkeypatch):
 
     The function returns the exit status and, if the program ran, its words.
     """
-    before = set(FLAGS)
 
     def start(*arguments, positional=None, error=None):
         found = []
@@ -164,12 +158,8 @@ def started(monkeypatch):
 
         record = program.Program(main, (Words,), positional)
         monkeypatch.setattr(sys, "argv", ["program", *arguments])
-        try:
-            with pytest.raises(SystemExit) as ended:
-                record.cli()
-        finally:
-            for name in set(FLAGS) - before:
-                delattr(FLAGS, name)
+        with programs.temporary_flags(), pytest.raises(SystemExit) as ended:
+            record.cli()
         return ended.value.code, *found
 
     return start
@@ -241,12 +231,11 @@ def test_help_begins_with_the_purpose(script, monkeypatch):
           config: the settings.
         """
 
-    record, before = program.Program(run, (Words,)), set(FLAGS)
+    record = program.Program(run, (Words,))
     main = types.ModuleType("__main__", script)
     monkeypatch.setitem(sys.modules, "__main__", main)
-    page = record._prepare()
-    for name in set(FLAGS) - before:
-        delattr(FLAGS, name)
+    with programs.temporary_flags():
+        page = record._prepare()
     assert page.partition("\n\n")[0] == (script or "Do the work.")
 
 
@@ -254,11 +243,9 @@ def test_an_interrupt_of_an_import_reaches_a_users_program(tmp_path):
     """In user code, Ctrl-C during an import raises KeyboardInterrupt."""
     library = "import os\nos.kill(os.getpid(), 2)\n"
     (tmp_path / "tensorflow.py").write_text(library)
-    done = subprocess.run(
-        [sys.executable, "-c", IN_PYTHON.format("export")],
-        capture_output=True,
-        text=True,
-        env=os.environ
-        | {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.getcwd()])},
+    path = os.pathsep.join([str(tmp_path), os.getcwd()])
+    done = programs.new(
+        *("-c", IN_PYTHON.format("export")),
+        env=os.environ | {"PYTHONPATH": path},
     )
     assert (done.stdout, done.stderr) == ("caught\n", "")

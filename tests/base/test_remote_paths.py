@@ -2,9 +2,8 @@
 
 import gzip
 import re
-import subprocess
-import sys
 
+import programs
 import pytest
 import tensorflow as tf
 from tiny_corpus import ROOT
@@ -131,7 +130,4 @@ def test_local_files_need_no_tensorflow(tmp_path):
         f"files.glob({str(tmp_path / '*' / 'a')!r}, '')\n"
         "print('tensorflow' in sys.modules)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.stdout == "False\n", done.stderr
+    assert programs.fresh("-c", code, cwd=ROOT) == "False\n"

@@ -1,9 +1,6 @@
 """Old `run.flags` files and commands work, or an error names the flag."""
 
-import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
 import test_command_line
@@ -23,17 +20,9 @@ from albert_tf.training.pretraining.run_setup import PretrainingConfig
 
 
 def replay(path, *lines):
-    """Run the program with the settings `Kinds` and the given flagfile lines.
-
-    Return the ended process.
-    """
+    """Run the program with the settings `Kinds` and a flagfile of lines."""
     path.write_text("\n".join(("--model_dir=m", *lines)) + "\n")
-    return subprocess.run(
-        [sys.executable, "-c", test_command_line.SCRIPT, f"--flagfile={path}"],
-        capture_output=True,
-        text=True,
-        cwd=pathlib.Path(__file__).parent,
-    )
+    return test_command_line.run_script(f"--flagfile={path}")
 
 
 def test_a_removed_flag_is_refused_by_name(tmp_path):
