@@ -37,12 +37,7 @@ from albert_tf.tasks.features import Features
 from albert_tf.tasks.numerics import likeliest
 from albert_tf.tasks.registry import task_of
 from albert_tf.tasks.task import Task
-from albert_tf.text.packing import (
-    MASK_TEXT,
-    check_masks,
-    checked_texts,
-    packed_row,
-)
+from albert_tf.text.packing import check_masks, checked_texts, packed_row
 from albert_tf.text.tokenizers import Tokenizer
 
 # Arguments of `load` other than the path.
@@ -209,9 +204,6 @@ class Albert(ModelWithTokenizer):
         require(top_k >= 1, "`top_k` must be at least 1.", top_k=top_k)
         several = not isinstance(texts, str)
         texts = checked_texts(texts if several else [texts], "texts")
-        for text in texts:
-            rule = f"A text to fill must contain {MASK_TEXT}."
-            require(MASK_TEXT in text, rule, text=repr(text[:60]))
         filled = [self._filled(text, top_k) for text in texts]
         return filled if several else filled[0]
 

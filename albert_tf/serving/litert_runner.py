@@ -187,7 +187,8 @@ class Runner:
         """Return the best (piece, probability) pairs for each `[MASK]`.
 
         Raises:
-          InputError: if a mask is not among the text's first `length` tokens.
+          InputError: if the text has no mask, or if a mask is not among the
+            text's first `length` tokens.
         """
         ids = self.tokenizer.encode_masked(text)
         inputs = self.packed([ids] * self.batch_size).dense()

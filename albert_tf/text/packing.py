@@ -23,13 +23,15 @@ class SpecialIds(Protocol):
 
 
 def check_masks(text: str, remaining: int) -> None:
-    """Raise an error if truncation removed some of a text's masks.
+    """Raise an error if a text has no mask, or if truncation removed a mask.
 
     Args:
       text: the text.
       remaining: the number of masks in the packed row.
     """
     number = text.count(MASK_TEXT)
+    rule = f"A text to fill must contain {MASK_TEXT}."
+    require(number, rule, text=repr(text[:60]))
     require(
         remaining == number,
         f"Every {MASK_TEXT} must be within the model's maximum length; shorten "
