@@ -114,10 +114,8 @@ class Entities:
         self.begins = tf.constant([p in ("B", "S") for p, _ in split])
         self.ends = tf.constant([p in ("E", "S") for p, _ in split])
 
-    def signature(self) -> Signature:
-        """Return the signature that finds entities in strings [B].
-
-        Every word also receives a tag.
+    def __call__(self, text: tf.Tensor) -> Tensors:
+        """Return the entities in strings [B], and a tag for every word.
 
         The outputs are `entities` and `kinds` [B, E], with `starts` and `ends`
         in characters, `byte_starts` and `byte_ends` in the original text, and
@@ -125,10 +123,6 @@ class Entities:
         and `word_ends` [B, W], and `word_count` [B]. Shorter rows are padded
         with "" (strings), 0 (probabilities) or -1 (positions).
         """
-        return Signature(self.encoder.strings("text"), self)
-
-    def __call__(self, text: tf.Tensor) -> Tensors:
-        """Return the outputs that `signature` lists."""
         inputs, words = self._rows(text)
         outputs = self.encoder.run(self.compute, inputs, one_row_per_text=False)
         return self._decode(outputs["logits"], words)
@@ -239,4 +233,4 @@ class Entities:
 
 def entity_signature(encoder: Encoder, compute, task: Task) -> Signature:
     """Return the signature that finds entities."""
-    return Entities(encoder, compute, task).signature()
+    return Signature(encoder.strings("text"), Entities(encoder, compute, task))

@@ -15,13 +15,8 @@ from albert_tf.base.errors import require
 from albert_tf.model.albert import AlbertForPretraining, AlbertModel
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.phonemes import HEADS
-from albert_tf.serving.classifiers import (
-    choice_signature,
-    class_names,
-    text_signature,
-)
 from albert_tf.serving.entities import entity_signature
-from albert_tf.serving.questions import answer_signature
+from albert_tf.serving.questions import answer_signature, choice_signature
 from albert_tf.serving.signatures import (
     Encoder,
     ServingConfig,
@@ -162,28 +157,17 @@ def basic_signatures(
         embedded = encoder.embeddings(**inputs)
         return {name: embedded[name] for name in ("pooled", "mean")}
 
-    def select(*names: str):
-        def decode(outputs: Tensors, inputs: Tensors) -> Tensors:
-            available = inputs | {"pieces": encoder.pieces(inputs)}
-            return outputs | {name: available[name] for name in names}
-
-        return decode
-
-    ids_and_pieces = select(*INPUTS, "pieces")
-    embedded = (
-        graph_function(encoder.embeddings),
-        select("input_mask", "pieces"),
-    )
-    attended = graph_function(encoder.attention), select(*INPUTS[1:], "pieces")
-    examples = encoder.text_pair(graph_function(sentence_vectors))
+    tokens, shown = (*INPUTS, "pieces"), ("input_mask", "pieces")
+    attended = graph_function(encoder.attention), (*INPUTS[1:], "pieces")
+    examples = encoder.text(graph_function(sentence_vectors), pair=True)
     return {
         "ids": ids,
         "text": encoder.text(compute),
-        "text_pair": encoder.text_pair(compute),
-        "tokenize": encoder.text(None, ids_and_pieces),
-        "tokenize_pair": encoder.text_pair(None, ids_and_pieces),
-        "embed": encoder.text(*embedded),
-        "attention": encoder.text_pair(*attended),
+        "text_pair": encoder.text(compute, pair=True),
+        "tokenize": encoder.text(None, tokens),
+        "tokenize_pair": encoder.text(None, tokens, pair=True),
+        "embed": encoder.text(graph_function(encoder.embeddings), shown),
+        "attention": encoder.text(*attended, pair=True),
         "tf_example": example_signature(encoder, examples, ["text_pair"]),
     }
 
@@ -258,7 +242,7 @@ def sentence_order(encoder: Encoder, model: AlbertForPretraining) -> Signature:
         logits = model.sop(encoder.pool(**inputs)["pooled_output"])
         return {"in_order": tf.nn.softmax(logits)[:, 0]}
 
-    return encoder.text_pair(graph_function(in_order))
+    return encoder.text(graph_function(in_order), pair=True)
 
 
 def pretrained_server(
@@ -311,6 +295,28 @@ def pretrained_server(
 
 # Fine-tuned models.
 
+
+def with_labels(task: Task, outputs: Tensors) -> Tensors:
+    """Return the outputs with the names of classes or of several numbers.
+
+    `labels` [B, C] contains all names. If a text has one class, `label` [B] is
+    the most probable class. If a text may have several classes, `chosen` [B, C]
+    marks the predicted classes.
+    """
+    if task.signature not in ("classify", "score") or not task.labels:
+        return outputs
+    labels = tf.constant(task.labels)
+    logits = outputs["logits"]
+    outputs = outputs | {"labels": tf.broadcast_to(labels, tf.shape(logits))}
+    if task.kind == "classification":
+        best = tf.argmax(logits, axis=-1)
+        return outputs | {"label": tf.gather(labels, best)}
+    if task.kind == "multilabel":
+        chosen = outputs["probabilities"] > task.threshold
+        return outputs | {"chosen": chosen}
+    return outputs
+
+
 # Functions that create signatures for inputs other than a text or a pair.
 MAKERS = {
     "answer": answer_signature,
@@ -329,9 +335,7 @@ def task_server(encoder: Encoder, model, task: Task) -> ServedModel:
         return outputs | task.served(outputs)
 
     def named(encoded: Tensors, inputs: Tensors) -> Tensors:
-        outputs = numbers(encoded, inputs)
-        is_class = task.signature == "classify"
-        return outputs | (class_names(task, outputs) if is_class else {})
+        return with_labels(task, numbers(encoded, inputs))
 
     def exported(**inputs) -> Tensors:
         encode = encoder.pooled if model.reads_pooled else encoder.outputs
@@ -346,8 +350,11 @@ def task_server(encoder: Encoder, model, task: Task) -> ServedModel:
         outputs = graph_function(
             lambda **inputs: named(encode(**inputs), inputs)
         )
-        make = MAKERS.get(default, text_signature)
-        signature = signatures[default] = make(encoder, outputs, task)
+        if make := MAKERS.get(default):
+            signature = make(encoder, outputs, task)
+        else:
+            signature = encoder.text(outputs, pair=task.is_pair)
+        signatures[default] = signature
         signatures["tf_example"] = example_signature(encoder, signature)
     return ServedModel(
         encoder,

@@ -8,7 +8,7 @@ layers, A heads.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -204,15 +204,6 @@ def graph_function(body: Callable, inputs: list[tf.TensorSpec] | None = None):
     return tf.function(body, input_signature=inputs, autograph=False)
 
 
-def body(graph, inputs: list[tf.TensorSpec]):
-    """Return the concrete function of a `graph_function` for input specs.
-
-    TensorFlow traces the function only once, so the signatures of a SavedModel
-    share it.
-    """
-    return graph.get_concrete_function(**{spec.name: spec for spec in inputs})
-
-
 def check_shapes(inputs: Tensors, limit: int) -> list[tf.Operation]:
     """Return assertions on the shapes of a model's inputs.
 
@@ -245,11 +236,6 @@ def same_batch_size(**inputs: tf.Tensor) -> list[tf.Tensor]:
     ]
     with tf.control_dependencies(checks):
         return [tf.identity(values) for values in inputs.values()]
-
-
-def unchanged_outputs(outputs: Tensors, inputs: Tensors) -> Tensors:
-    """Return the model's outputs unchanged."""
-    return outputs
 
 
 class Signature(NamedTuple):
@@ -367,7 +353,8 @@ class Encoder:
         for name in inputs.keys() - set(INPUTS):
             shape = [specs[0].shape[0], None]
             specs.append(tf.TensorSpec(shape, inputs[name].dtype, name))
-        graph = body(compute, specs)
+        # TensorFlow traces the function once, so all signatures share it.
+        graph = compute.get_concrete_function(**{x.name: x for x in specs})
         limit = self.albert.config.max_position_embeddings
         with tf.control_dependencies(check_shapes(inputs, limit)):
             return graph(**{k: tf.identity(x) for k, x in inputs.items()})
@@ -387,30 +374,26 @@ class Encoder:
             a, b, config.max_seq_length, fixed=config.fixed_length
         )
 
-    def text(self, compute, decode=unchanged_outputs) -> Signature:
-        """Return a signature that accepts strings [B].
+    def text(
+        self, compute, added: Sequence[str] = (), pair: bool = False
+    ) -> Signature:
+        """Return a signature that accepts strings [B], or pairs of strings.
 
         Args:
           compute: a `graph_function` of rows; None to serve only the rows.
-          decode: a function that converts outputs and rows to served outputs.
+          added: additional outputs: names of the rows' inputs, or "pieces", the
+            pieces of the rows as strings [R, T].
+          pair: whether the signature accepts pairs.
         """
+        names = ("text", "text_pair")[: 1 + pair]
 
-        def call(text: tf.Tensor) -> Tensors:
-            inputs = self.pack(self.segment(text))
-            return decode(self.run(compute, inputs) if compute else {}, inputs)
+        def call(*texts: tf.Tensor) -> Tensors:
+            texts = same_batch_size(**dict(zip(names, texts, strict=True)))
+            inputs = self.pack(*map(self.segment, texts))
+            outputs = self.run(compute, inputs) if compute else {}
+            if "pieces" in added:
+                pieces = tf.gather(self.vocabulary, inputs["input_ids"])
+                inputs = inputs | {"pieces": pieces}
+            return outputs | {name: inputs[name] for name in added}
 
-        return Signature(self.strings("text"), call)
-
-    def text_pair(self, compute, decode=unchanged_outputs) -> Signature:
-        """Return a signature that accepts pairs of strings [B]; see `text`."""
-
-        def call(text: tf.Tensor, text_pair: tf.Tensor) -> Tensors:
-            both = same_batch_size(text=text, text_pair=text_pair)
-            inputs = self.pack(*map(self.segment, both))
-            return decode(self.run(compute, inputs) if compute else {}, inputs)
-
-        return Signature(self.strings("text", "text_pair"), call)
-
-    def pieces(self, inputs: Tensors) -> tf.Tensor:
-        """Return the pieces of rows as strings [R, T]."""
-        return tf.gather(self.vocabulary, inputs["input_ids"])
+        return Signature(self.strings(*names), call)

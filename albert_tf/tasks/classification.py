@@ -475,7 +475,8 @@ class Regression(SentenceTask):
         return np.array(prediction.label, np.float32)
 
     def answer(self, query, prediction, top):
-        return {"score": prediction.label}
+        names = {"labels": list(self.labels)} if self.labels else {}
+        return {"score": prediction.label} | names
 
     def score(self, examples, predictions):
         if not self.labels:

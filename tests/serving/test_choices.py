@@ -8,7 +8,7 @@ from exporting import close, model_dir, server_of, strings
 from tiny_records import serialized
 
 from albert_tf.library.models import MultipleChoice
-from albert_tf.serving.classifiers import choice_rows, likeliest
+from albert_tf.serving.questions import choice_rows, likeliest_choices
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task_config import TaskConfig
 
@@ -57,7 +57,9 @@ def test_examples_have_any_number_of_choices(folder):
     assert none["probabilities"].shape == [1, 1]
     assert none["choice"].numpy() == [0] and none["text"].numpy() == [b""]
     # The only choice is chosen, whatever its logit.
-    one = likeliest({"logits": tf.constant([[-5.0]])}, tf.constant([["x"]]))
+    one = likeliest_choices(
+        {"logits": tf.constant([[-5.0]])}, tf.constant([["x"]])
+    )
     assert one["text"].numpy() == [b"x"] and one["probabilities"] == [[1.0]]
     encoder.config = dataclasses.replace(encoder.config, batch_size=2)
     table = tf.constant([CHOICES[0], CHOICES[0]])

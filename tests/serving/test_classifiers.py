@@ -7,7 +7,7 @@ from exporting import TEXTS, close, finetuned, server_of, strings
 from tiny_records import serialized
 
 from albert_tf.library.models import Classifier, Regressor
-from albert_tf.serving.classifiers import with_choice
+from albert_tf.serving.questions import with_choice
 from albert_tf.tasks import multiple_choice
 
 
@@ -69,5 +69,17 @@ def test_regression_gives_the_score(tmp_path, pretrained_dir):
     ]
     found = server.call("tf_example", tf.constant(examples))
     close(found["score"], wanted)
+    assert "labels" not in found
     with pytest.raises(tf.errors.InvalidArgumentError, match="text_pair"):
         server.call("tf_example", tf.constant([serialized(text=["a"])]))
+
+
+def test_several_numbers_have_names(tmp_path, pretrained_dir):
+    """A score of several numbers comes with the names of the numbers."""
+    folder, names = tmp_path / "model", ("joy", "fear")
+    finetuned(folder, pretrained_dir, "regression", names)
+    wanted = Regressor.load(folder).predict(TEXTS, verbose=0)
+    found = server_of(folder).call("score", strings(TEXTS))
+    close(found["score"], wanted)
+    labels = [tuple(x.decode() for x in row) for row in found["labels"].numpy()]
+    assert labels == [names] * len(TEXTS)

@@ -35,20 +35,25 @@ def fake(**values):
 def test_a_score_is_the_number_of_the_model(tokenizer):
     """For regression, the score of a pair is the number that the model outputs.
 
-    For a task with single texts, a second text raises an error.
+    Several numbers come with their names. For a task with single texts, a
+    second text raises an error.
     """
     query, tokens = {"text": "a", "text_pair": "the river"}, []
 
     def run(features):
         tokens.append(features.dense()["segment_ids"].sum())
-        return {"logits": np.array([[1.25]], np.float32)}
+        return {"logits": np.array([[1.25, 2.5][:number]], np.float32)}
 
-    task = find("sts-b")
-    assert Predictor(task, tokenizer, run)([query]) == [{"score": 1.25}]
+    task, number, model = find("sts-b"), 1, (tokenizer, run)
+    assert Predictor(task, *model)([query]) == [{"score": 1.25}]
     assert tokens == [len(tokenizer.encode("the river")) + 1]
+    number, names = 2, ("joy", "fear")
+    several = dataclasses.replace(task, labels=names)
+    (answer,) = Predictor(several, *model)([query])
+    assert answer == {"score": (1.25, 2.5), "labels": [*names]}
     single = dataclasses.replace(task, columns=Columns())
     with pytest.raises(InputError, match="accepts pairs.*text_pair=the river"):
-        Predictor(single, tokenizer, run)([query])
+        Predictor(single, *model)([query])
 
 
 def test_half_of_a_surrogate_pair_is_written_as_a_mark(monkeypatch, capsys):
