@@ -42,6 +42,7 @@ from albert_tf.text.symbols import vocabulary_in
 from albert_tf.training import checkpoints
 from albert_tf.training.distribution import DistributionConfig, make_strategy
 from albert_tf.training.evaluator import Evaluator, Objective
+from albert_tf.training.model_card import write_card
 
 # For each weight of a block, the axis along which the heads are concatenated.
 HEAD_AXES = {
@@ -325,6 +326,7 @@ def write(config: ShrinkConfig, data: DataConfig, model: Model) -> None:
         files.write_text(files.join(folder, FLAG_FILE), flags)
         variables = {n: tf.Variable(w) for n, w in model.weights.items()}
         checkpoints.save(folder, variables)
+    write_card(config.output_dir, config.output_dir)
 
 
 def cost_row(title: str, model: Model, job: Job | None) -> dict[str, str]:

@@ -43,10 +43,15 @@ HINT = "With --data_dir or --eval_file, this table includes metrics."
 def test_fewer_layers_are_the_first_ones(
     pretrained_dir, pretrained_model, tokenizer, tmp_path, capsys
 ):
-    """A model shrunk to one layer has the outputs of the original's layer 1."""
+    """A model shrunk to one layer has the outputs of the original's layer 1.
+
+    The model card states its size and the model from which it was made.
+    """
     out = str(tmp_path / "out")
     shrink_model(ShrinkConfig(pretrained_dir, out, num_layers=1), DataConfig())
     assert capsys.readouterr().out.splitlines()[-2:] == [HINT, f"Wrote {out}"]
+    card = (tmp_path / "out/README.md").read_text()
+    assert "(1 layers, " in card and f"First weights: {pretrained_dir}" in card
     inputs = [tf.constant(x) for x in packed(tokenizer, TEXTS)]
     states = pretrained_model.albert(*inputs, return_all=True)["hidden_states"]
     found = restored(out).albert(*inputs)["sequence_output"]
