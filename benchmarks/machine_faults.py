@@ -70,26 +70,26 @@ FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @dataclasses.dataclass
-class Layer:
+class CallCounter:
     """A counter of an operation's calls, which can make calls fail.
 
     Attributes:
-      place: the first call to break, counted from 1; 0 breaks no call. Later
+      first: the first call to break, counted from 1; 0 breaks no call. Later
         calls fail too.
       kills: whether to kill the process at this call instead of failing.
       calls: the number of calls so far.
     """
 
-    place: int = 0
+    first: int = 0
     kills: bool = False
     calls: int = 0
 
     def broken(self) -> bool:
         """Count a call; return whether this call must fail."""
         self.calls += 1
-        if self.kills and self.calls == self.place:
+        if self.kills and self.calls == self.first:
             os.kill(os.getpid(), signal.SIGKILL)
-        return 0 < self.place <= self.calls and not self.kills
+        return 0 < self.first <= self.calls and not self.kills
 
     def around(self, function: Callable) -> Callable:
         """Wrap a function to count its calls, and to make broken calls fail."""
@@ -103,10 +103,10 @@ class Layer:
 
 
 class Writer(io.RawIOBase):
-    """A file whose writes a `Layer` counts and may break."""
+    """A file whose writes a `CallCounter` counts and may break."""
 
-    def __init__(self, file, layer: Layer):
-        self._file, self._layer = file, layer
+    def __init__(self, file, counter: CallCounter):
+        self._file, self._counter = file, counter
 
     def writable(self) -> bool:
         return True
@@ -114,7 +114,7 @@ class Writer(io.RawIOBase):
     def write(self, data) -> int:
         """Write data, or write half of the data and raise an error."""
         data = bytes(data)
-        if self._layer.broken():
+        if self._counter.broken():
             self._file.write(data[: len(data) // 2])
             raise FULL
         return self._file.write(data)
@@ -125,17 +125,17 @@ class Writer(io.RawIOBase):
 
 
 @contextlib.contextmanager
-def counted_writes(layer: Layer) -> Iterator[None]:
+def counted_writes(counter: CallCounter) -> Iterator[None]:
     """Within the `with` block, count all operations that change the disk."""
     opened, write = files.opened, checkpoints._write
 
     def open_counted(path, mode):
         if mode == "rb":
             return opened(path, mode)
-        return Writer(layer.around(opened)(path, mode), layer)
+        return Writer(counter.around(opened)(path, mode), counter)
 
     def write_counted(prefix, variables):
-        full = layer.broken()
+        full = counter.broken()
         write(prefix, variables)
         if full:
             for path in map(pathlib.Path, glob.glob(f"{prefix}.data*")):
@@ -144,7 +144,7 @@ def counted_writes(layer: Layer) -> Iterator[None]:
             raise tf.errors.ResourceExhaustedError(None, None, message)
 
     names = "rename", "copy", "make_folder"
-    changed = {name: layer.around(getattr(files, name)) for name in names}
+    changed = {name: counter.around(getattr(files, name)) for name in names}
     with (
         mock.patch.multiple(files, opened=open_counted, **changed),
         mock.patch.object(checkpoints, "_write", write_counted),
@@ -158,12 +158,12 @@ def subclasses(cls: type) -> list[type]:
 
 
 @contextlib.contextmanager
-def counted_hooks(layer: Layer) -> Iterator[None]:
+def counted_hooks(counter: CallCounter) -> Iterator[None]:
     """Within the `with` block, count every call to a hook."""
     with contextlib.ExitStack() as stack:
         for cls in subclasses(Hook):
             for name in {"begin", "after", "end"} & vars(cls).keys():
-                changed = layer.around(vars(cls)[name])
+                changed = counter.around(vars(cls)[name])
                 stack.enter_context(mock.patch.object(cls, name, changed))
         yield
 
@@ -180,8 +180,8 @@ class ShortReader(io.RawIOBase):
     def seekable(self) -> bool:
         return self._file.seekable()
 
-    def seek(self, *place) -> int:
-        return self._file.seek(*place)
+    def seek(self, *position) -> int:
+        return self._file.seek(*position)
 
     def tell(self) -> int:
         return self._file.tell()
@@ -250,25 +250,22 @@ class World:
         build = tiny_pretraining.build_records
         build(self.text, output, self.spiece, 16)
 
-    def arguments(self, output: pathlib.Path, **more) -> list[str]:
-        """Return the command line of a run."""
-        settings = {
-            "data_dir": self.records,
-            "albert_config_file": self.config,
-            "output_dir": output,
-        }
-        flags = (settings | SETTINGS | more).items()
-        return ["pretrain.py", *(f"--{name}={value}" for name, value in flags)]
-
     def train(self, output: pathlib.Path, **more) -> None:
         """Pretrain as the program does, and exit with its status."""
         tf.config.run_functions_eagerly(True)
         tf.config.set_visible_devices([], "GPU")
-        with mock.patch.object(sys, "argv", self.arguments(output, **more)):
+        paths = {
+            "data_dir": self.records,
+            "albert_config_file": self.config,
+            "output_dir": output,
+        }
+        flags = (paths | SETTINGS | more).items()
+        arguments = ["pretrain.py", *(f"--{k}={value}" for k, value in flags)]
+        with mock.patch.object(sys, "argv", arguments):
             albert_tf.pretrain.program.cli()
 
 
-def reported(action: Callable[[], None]) -> None:
+def run_as_command(action: Callable[[], None]) -> None:
     """Perform an action; report errors and exit as a command would."""
     status = 1
     try:
@@ -319,7 +316,7 @@ def run(
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
             signal.alarm(SECONDS)
-            reported(action)
+            run_as_command(action)
         during(process)
         status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
         seconds = time.monotonic() - start
@@ -358,7 +355,7 @@ class Task:
     read: Callable[[pathlib.Path], dict[str, bytes]]
     whole: pathlib.Path
 
-    def judged(self, output: pathlib.Path, broken: Ended, statuses) -> str:
+    def outcome(self, output: pathlib.Path, broken: Ended, statuses) -> str:
         """Resume a broken program without the fault; return the outcome.
 
         `statuses` are the exit statuses that the broken program may have.
@@ -393,17 +390,14 @@ class Trials:
         self.number += 1
         return self.world.folder / f"trial-{self.number}"
 
-    def places(self, counted, work: Action) -> list[int]:
+    def call_numbers(self, counted, work: Action) -> list[int]:
         """Return the numbers of up to `runs` random calls, in order."""
-        layer, output = Layer(), self.new_folder()
+        counter, output = CallCounter(), self.new_folder()
 
         def count():
-            try:
-                with counted(layer):
-                    work(output)
-            except SystemExit:
-                pass
-            print(f"calls={layer.calls}")
+            with contextlib.suppress(SystemExit), counted(counter):
+                work(output)
+            print(f"calls={counter.calls}")
 
         calls = int(run(count).output.rpartition("calls=")[2])
         drawn = self.draw.sample(range(1, calls + 1), min(calls, self.runs))
@@ -413,14 +407,14 @@ class Trials:
         """Break a random call to an operation in each trial; yield outcomes."""
         task = self.tasks[task]
         statuses = (-signal.SIGKILL,) if kills else (0, 1)
-        for place in self.places(counted, task.work):
-            output, layer = self.new_folder(), Layer(place, kills)
+        for number in self.call_numbers(counted, task.work):
+            output, counter = self.new_folder(), CallCounter(number, kills)
 
-            def action(output=output, layer=layer):
-                with counted(layer):
+            def action(output=output, counter=counter):
+                with counted(counter):
                     task.work(output)
 
-            yield task.judged(output, run(action), statuses)
+            yield task.outcome(output, run(action), statuses)
 
     def under(self, fault, task: str, **settings) -> Iterator[str]:
         """Run whole programs under a fault that must not break them.
@@ -435,7 +429,7 @@ class Trials:
                 with fault(draw):
                     task.work(output, **settings)
 
-            yield task.judged(output, run(action), (0,))
+            yield task.outcome(output, run(action), (0,))
 
     def signals(self, number: signal.Signals, statuses) -> Iterator[str]:
         """Send each run a signal at a random moment; yield the outcomes."""
@@ -449,7 +443,7 @@ class Trials:
                 os.kill(process, number)
 
             broken = run(lambda output=output: task.work(output), send)
-            yield task.judged(output, broken, statuses)
+            yield task.outcome(output, broken, statuses)
 
 
 FAULTS: dict[str, Callable[[Trials], Iterator[str]]] = {
@@ -497,9 +491,9 @@ def main() -> int:
     parser.add_argument("faults", nargs="*", help=f"among {', '.join(FAULTS)}")
     parser.add_argument("--runs", type=int, default=50, help="trials per fault")
     parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args()
-    faults = asked.faults or [*FAULTS]
-    return 1 if attack(faults, asked.runs, asked.seed) else 0
+    arguments = parser.parse_args()
+    faults = arguments.faults or [*FAULTS]
+    return 1 if attack(faults, arguments.runs, arguments.seed) else 0
 
 
 if __name__ == "__main__":
