@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.data.builder import shards, text_blocks
+from albert_tf.data.builder import build, shards, text_blocks
 from albert_tf.data.builder.build_settings import BuildConfig
 from albert_tf.data.builder.pairs import PairsConfig
 from albert_tf.data.builder.text_formats import ReadingConfig
@@ -47,7 +47,13 @@ def write_corpus(folder):
 
 
 def settings(corpus, output, **changes):
-    """Return arguments for `build.run`, some of them changed."""
+    """Return arguments for `build.run`, some of them changed.
+
+    Paths are converted to strings.
+    """
+    changes = {
+        k: str(v) if isinstance(v, Path) else v for k, v in changes.items()
+    }
     configs = (
         BuildConfig(
             input_file=f"{corpus}/a.txt,{corpus}/b.txt",
@@ -70,9 +76,20 @@ def settings(corpus, output, **changes):
     ]
 
 
+def make_records(corpus, output, **changes):
+    """Build records of a corpus; return their metadata."""
+    return build.run(*settings(corpus, output, **changes))
+
+
 def contents(folder):
     """Return {name: bytes} for the files in a folder."""
     return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+
+def records_of(folder):
+    """Return {name: bytes} of all files except `metadata.json`."""
+    found = contents(folder)
+    return {k: v for k, v in found.items() if k != "metadata.json"}
 
 
 def unmasked_features(path):

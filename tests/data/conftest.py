@@ -1,9 +1,7 @@
 """Fixtures for the builder's tests: a corpus and a finished build."""
 
 import pytest
-from tiny_corpus import settings, write_corpus
-
-from albert_tf.data.builder import build
+from tiny_corpus import make_records, write_corpus
 
 
 @pytest.fixture(scope="session")
@@ -18,4 +16,4 @@ def corpus(tmp_path_factory):
 def whole(corpus, tmp_path_factory):
     """Return the output folder and metadata of an uninterrupted build."""
     output = tmp_path_factory.mktemp("whole") / "out"
-    return output, build.run(*settings(corpus, output))
+    return output, make_records(corpus, output)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import tiny_beam
-from tiny_corpus import contents, settings, write_corpus
+from tiny_corpus import contents, make_records, write_corpus
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.builder import build, build_folder, text_blocks
@@ -27,7 +27,7 @@ def corpus(tmp_path, monkeypatch):
 
 def run(corpus, name, **changes):
     """Build into a folder; return {name: bytes} of its files."""
-    build.run(*settings(corpus, corpus / name, **changes))
+    make_records(corpus, corpus / name, **changes)
     return contents(corpus / name)
 
 

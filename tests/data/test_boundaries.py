@@ -6,10 +6,10 @@ import sys
 import numpy as np
 import pytest
 import vocabularies
-from tiny_corpus import settings, unmasked_features
+from tiny_corpus import make_records, unmasked_features
 
 from albert_tf.base.errors import InputError
-from albert_tf.data.builder import boundaries, build
+from albert_tf.data.builder import boundaries
 from albert_tf.text.normalization import TextConfig
 from albert_tf.text.tokenizers import WordPieceTokenizer, load_tokenizer
 
@@ -244,7 +244,7 @@ def test_records_keep_the_boundaries(corpus, tmp_path):
         "input_file": str(tmp_path / "a.txt"),
         "word_boundaries": "segmented",
     }
-    metadata = build.run(*settings(corpus, tmp_path / "out", **changes))
+    metadata = make_records(corpus, tmp_path / "out", **changes)
     (stop,) = load_tokenizer(str(tmp_path / "out")).encode(".")
     stops = 0
     for entry in metadata.splits["train"]:

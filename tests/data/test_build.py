@@ -13,6 +13,8 @@ from tiny_corpus import (
     ROOT,
     TOKENIZER_FILES,
     contents,
+    make_records,
+    records_of,
     settings,
     unmasked,
 )
@@ -212,7 +214,7 @@ def test_processes_change_nothing(corpus, tmp_path, monkeypatch, changes):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     for number in (1, 2):
         changes = changes | {"num_processes": number}
-        build.run(*settings(corpus, tmp_path / f"{number}", **changes))
+        make_records(corpus, tmp_path / f"{number}", **changes)
     assert contents(tmp_path / "1") == contents(tmp_path / "2")
     statistics = metadata.read_metadata(str(tmp_path / "1")).statistics
     divided = "input_format" in changes
@@ -221,7 +223,7 @@ def test_processes_change_nothing(corpus, tmp_path, monkeypatch, changes):
 
 def test_seed_changes_records(corpus, whole, tmp_path):
     """Builds of the same text with different seeds write different records."""
-    build.run(*settings(corpus, tmp_path / "out", random_seed=7))
+    make_records(corpus, tmp_path / "out", random_seed=7)
     assert contents(tmp_path / "out") != contents(whole[0])
 
 
@@ -229,28 +231,29 @@ def test_complete_build_is_left_alone(corpus, whole, tmp_path):
     """Repeating a complete build changes no file."""
     output = whole[0]
     before = {p: p.stat().st_mtime_ns for p in output.iterdir()}
-    metadata = build.run(*settings(corpus, output, num_processes=2))
+    metadata = make_records(corpus, output, num_processes=2)
     assert metadata == whole[1]
     assert before == {p: p.stat().st_mtime_ns for p in output.iterdir()}
 
 
-@pytest.mark.parametrize("pattern", ["*", "**"])
-def test_what_was_made_is_no_text(corpus, tmp_path, pattern):
-    """A repeated build does not read its own output as text."""
-    for name in ("a.txt", "b.txt"):
-        shutil.copy(corpus / name, tmp_path)
-    text = f"{tmp_path}/{pattern}"
-    how = settings(corpus, tmp_path / "out", input_file=text)
-    assert build.run(*how) == build.run(*how)
+def make_again(corpus, output, **changes):
+    """Build twice; the second build must find the records of the first."""
+    first = make_records(corpus, output, **changes)
+    assert make_records(corpus, output, **changes) == first
 
 
-def test_text_may_lie_in_the_folder_of_the_records(corpus, tmp_path):
-    """A pattern inside the output folder matches only the text files."""
+@pytest.mark.parametrize(
+    "pattern, folder", [("*", "out"), ("**", "out"), ("?.txt", "")]
+)
+def test_what_was_made_is_no_text(corpus, tmp_path, pattern, folder):
+    """A repeated build does not read its own output as text.
+
+    The text may be in the output folder.
+    """
     for name in ("a.txt", "b.txt"):
         shutil.copy(corpus / name, tmp_path)
-    text = f"{tmp_path}/?.txt"
-    how = settings(corpus, tmp_path, input_file=text)
-    assert build.run(*how) == build.run(*how)
+    output = tmp_path / folder
+    make_again(corpus, output, input_file=tmp_path / pattern)
 
 
 @pytest.mark.parametrize(
@@ -276,7 +279,7 @@ def test_other_settings_are_refused(corpus, whole, changes):
     """The error names the setting that differs from the earlier build's."""
     (name,) = changes
     with pytest.raises(InputError, match=f"different settings.*{name}"):
-        build.run(*settings(corpus, whole[0], **changes))
+        make_records(corpus, whole[0], **changes)
 
 
 def test_shares_of_masks_are_kept_beside_the_records(corpus, tmp_path):
@@ -287,30 +290,24 @@ def test_shares_of_masks_are_kept_beside_the_records(corpus, tmp_path):
     """
     shares = ("0.5", "0.2", "0.3")
     for kind in ("static", "dynamic"):
-        configs = settings(
-            corpus, tmp_path / kind, mask_same_random=shares, masking=kind
-        )
-        metadata = build.run(*configs)
+        changes = {"mask_same_random": shares, "masking": kind}
+        metadata = make_records(corpus, tmp_path / kind, **changes)
         assert metadata.masking_config().shares == [0.5, 0.2, 0.3]
         held_out = metadata.statistics["eval"]
         assert held_out["mask_same_random_asked"] == [0.5, 0.2, 0.3]
     assert metadata.statistics["eval"]["mask_same_random"][0] < 0.7
     with pytest.raises(InputError, match="released shares.*compat=google"):
-        build.run(
-            *settings(
-                corpus, tmp_path, mask_same_random=shares, compat="google"
-            )
-        )
+        make_records(corpus, tmp_path, mask_same_random=shares, compat="google")
 
 
 def test_other_text_and_records_are_refused(corpus, whole, tmp_path):
     """A folder with foreign records, or built from other text, is rejected."""
     with pytest.raises(InputError, match="different settings.*corpus"):
         changes = {"input_file": f"{corpus}/a.txt"}
-        build.run(*settings(corpus, whole[0], **changes))
+        make_records(corpus, whole[0], **changes)
     (tmp_path / "train-00000-of-00001.tfrecord").write_text("mine")
     with pytest.raises(InputError, match="must not contain other records"):
-        build.run(*settings(corpus, tmp_path))
+        make_records(corpus, tmp_path)
 
 
 def test_a_refused_build_leaves_no_tokenizer(corpus, tmp_path):
@@ -318,14 +315,13 @@ def test_a_refused_build_leaves_no_tokenizer(corpus, tmp_path):
 
     A tokenizer that was in the folder before is kept.
     """
-    how = settings(corpus, tmp_path, min_document_tokens=10_000)
     with pytest.raises(InputError, match="in documents of at least"):
-        build.run(*how)
+        make_records(corpus, tmp_path, min_document_tokens=10_000)
     assert not TOKENIZER_FILES & {path.name for path in tmp_path.iterdir()}
     tokenizer = tokenizer_from_files(vocab_file=f"{corpus}/vocab.txt")
     tokenizer.save(str(tmp_path))
     with pytest.raises(InputError, match="in documents of at least"):
-        build.run(*how)
+        make_records(corpus, tmp_path, min_document_tokens=10_000)
     assert TOKENIZER_FILES <= {path.name for path in tmp_path.iterdir()}
 
 
@@ -336,13 +332,7 @@ def test_another_version_is_refused(corpus, whole, tmp_path):
     (tmp_path / "metadata.json").write_text(json.dumps(metadata))
     message = r"a different version.* \(builder_version: 0 then, \d now\)"
     with pytest.raises(InputError, match=message):
-        build.run(*settings(corpus, tmp_path))
-
-
-def records_of(folder):
-    """Return {name: bytes} of all files except `metadata.json`."""
-    found = contents(folder)
-    return {k: v for k, v in found.items() if k != "metadata.json"}
+        make_records(corpus, tmp_path)
 
 
 def test_duplicates_are_dropped(corpus, whole, tmp_path):
@@ -357,13 +347,13 @@ def test_duplicates_are_dropped(corpus, whole, tmp_path):
     copies = ",".join([*texts, str(tmp_path / "copy.txt")])
     for name, files in (("once", ",".join(texts)), ("twice", copies)):
         changes = {"input_file": files, "drop_duplicates": True}
-        metadata = build.run(*settings(corpus, tmp_path / name, **changes))
+        metadata = make_records(corpus, tmp_path / name, **changes)
         assert records_of(tmp_path / name) == records_of(whole[0])
     statistics = metadata.statistics
     assert statistics["duplicate_documents"] == 50
     tokens = sum(len(sum(lines, [])) for lines in documents_of(corpus))
     assert statistics["tokens"] - statistics["duplicate_tokens"] == tokens
-    kept = build.run(*settings(corpus, tmp_path / "kept", input_file=copies))
+    kept = make_records(corpus, tmp_path / "kept", input_file=copies)
     assert kept.statistics["duplicate_documents"] == 0
     assert kept.count("train") > 2 * metadata.count("train")
 
@@ -384,9 +374,8 @@ def test_short_documents_are_left_out(corpus, tmp_path):
         ("all", {"min_document_tokens": least}),
         ("long", {}),
     ):
-        path = str(tmp_path / f"{name}.txt")
-        configs = settings(corpus, tmp_path / name, input_file=path, **changes)
-        made[name] = build.run(*configs).statistics
+        changes["input_file"] = tmp_path / f"{name}.txt"
+        made[name] = make_records(corpus, tmp_path / name, **changes).statistics
     assert records_of(tmp_path / "all") == records_of(tmp_path / "long")
     short = len(documents) - len(long)
     assert made["all"]["short_documents"] == short > 0
@@ -414,9 +403,9 @@ def test_other_formats_give_the_same_records(corpus, tmp_path):
         "x*": {"input_format": "files"},
         "joined": {"split_sentences": "en"},
     }.items():
-        changes["input_file"] = str(tmp_path / name)
-        configs = settings(corpus, tmp_path / f"{name[0]}-out", **changes)
-        made[name[0]] = build.run(*configs).statistics
+        changes["input_file"] = tmp_path / name
+        output = tmp_path / f"{name[0]}-out"
+        made[name[0]] = make_records(corpus, output, **changes).statistics
     assert records_of(tmp_path / "x-out") == records_of(tmp_path / "l-out")
     for count in ("documents", "sentences", "tokens"):
         assert made["j"][count] == made["l"][count]

@@ -13,6 +13,8 @@ import pytest
 from tiny_corpus import (
     command,
     contents,
+    make_records,
+    records_of,
     settings,
     small_blocks,
 )
@@ -22,7 +24,7 @@ import albert_tf
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
 from albert_tf.base.remote_files import RemoteError
-from albert_tf.data.builder import build, local_runner, shards
+from albert_tf.data.builder import local_runner, shards
 from albert_tf.data.records import tfrecord
 from albert_tf.text.tokenizers import TokenizerConfig, build_tokenizer
 
@@ -35,13 +37,10 @@ from albert_tf.text.tokenizers import TokenizerConfig, build_tokenizer
 def test_no_text(corpus, tmp_path, text, received, fraction):
     """Text that has only blank lines or short documents raises an error."""
     (tmp_path / "x.txt").write_text(text)
-    changes = {"input_file": str(tmp_path / "x.txt"), "min_document_tokens": 9}
+    changes = {"min_document_tokens": 9, "eval_fraction": fraction}
+    changes["input_file"] = tmp_path / "x.txt"
     with pytest.raises(InputError, match=f"must contain text.*{received}"):
-        build.run(
-            *settings(
-                corpus, tmp_path / "out", eval_fraction=fraction, **changes
-            )
-        )
+        make_records(corpus, tmp_path / "out", **changes)
 
 
 @pytest.mark.parametrize("name", ["wiki_00", "c4.json.gz", "A.NDJSON"])
@@ -50,13 +49,10 @@ def test_json_lines_are_no_sentences(corpus, tmp_path, name):
     texts = (corpus / "a.txt").read_text().split("\n\n")
     lines = [json.dumps({"id": 1, "text": text}) + "\n" for text in texts]
     (tmp_path / name).write_text("".join(lines))
-    changes = {"input_file": str(tmp_path / name)}
-    build.run(*settings(corpus, tmp_path / "out", **changes))
-    changes = {"input_file": f"{corpus}/a.txt"}
-    build.run(*settings(corpus, tmp_path / "text", **changes))
-    found, wanted = contents(tmp_path / "out"), contents(tmp_path / "text")
-    for name in wanted:
-        assert name == "metadata.json" or found[name] == wanted[name]
+    make_records(corpus, tmp_path / "out", input_file=tmp_path / name)
+    make_records(corpus, tmp_path / "text", input_file=corpus / "a.txt")
+    found, expected = map(records_of, (tmp_path / "out", tmp_path / "text"))
+    assert found == expected
 
 
 def test_text_is_that_of_the_vocabulary(corpus, tmp_path):
@@ -70,17 +66,14 @@ def test_text_is_that_of_the_vocabulary(corpus, tmp_path):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "tokenizer.json").write_text('{"model": {}}')
     shutil.copy(tmp_path / "vocab.txt", tmp_path / "other")
-    configs = list(settings(corpus, tmp_path / "out"))
-    for folder, config in (("", cased), ("other", vocabulary)):
-        path = str(tmp_path / folder / "vocab.txt")
-        configs[1] = dataclasses.replace(config, vocab_file=path)
-        configs[0] = dataclasses.replace(
-            configs[0], output_dir=str(tmp_path / f"{folder} out")
-        )
-        build.run(*configs)
-    configs[1] = TokenizerConfig(vocab_file=str(tmp_path / "vocab.txt"))
+    for folder, lower in (("", False), ("other", True)):
+        path = tmp_path / folder / "vocab.txt"
+        changes = {"vocab_file": path, "do_lower_case": lower}
+        make_records(corpus, tmp_path / f"{folder} out", **changes)
     with pytest.raises(InputError, match="do_lower_case=True, but False in"):
-        build.run(*configs)
+        make_records(
+            corpus, tmp_path / " out", vocab_file=tmp_path / "vocab.txt"
+        )
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.0])
@@ -90,12 +83,10 @@ def test_too_little_text(corpus, tmp_path, fraction):
     The held-out share has no effect on this error.
     """
     (tmp_path / "words.txt").write_text("w1 .\n\nw2 .\n\nw3 w4\n")
-    changes = {"input_file": str(tmp_path / "words.txt")}
-    changes["eval_fraction"] = fraction
-    with pytest.raises(
-        InputError, match="two sentences of a document.*max_seq_length=32"
-    ):
-        build.run(*settings(corpus, tmp_path / "out", **changes))
+    changes = {"input_file": tmp_path / "words.txt", "eval_fraction": fraction}
+    message = "two sentences of a document.*max_seq_length=32"
+    with pytest.raises(InputError, match=message):
+        make_records(corpus, tmp_path / "out", **changes)
     assert not contents(tmp_path / "out")
 
 
@@ -108,7 +99,7 @@ def test_a_models_folder_keeps_its_files(corpus, tmp_path, monkeypatch):
     before = contents(tmp_path)
     monkeypatch.delattr(local_runner.LocalRunner, "corpus_hash")
     with pytest.raises(InputError, match="another tokenizer.*with spiece"):
-        build.run(*settings(corpus, tmp_path))
+        make_records(corpus, tmp_path)
     assert contents(tmp_path) == before
 
 
@@ -117,14 +108,13 @@ def test_mended_text_is_taken(corpus, tmp_path):
 
     Each line of the corrected text contains two sentences.
     """
-    path = tmp_path / "x.txt"
-    changes = {"input_file": str(path)}
+    path, output = tmp_path / "x.txt", tmp_path / "out"
     path.write_bytes(b"w1 w2\xff .\n\nw3 w4 .\n")
     with pytest.raises(InputError, match="line 1, byte 5"):
-        build.run(*settings(corpus, tmp_path / "out", **changes))
-    assert not contents(tmp_path / "out")
+        make_records(corpus, output, input_file=path)
+    assert not contents(output)
     path.write_text("w1 w2 . w3 .\n\nw4 w5 . w6 .\n")
-    metadata = build.run(*settings(corpus, tmp_path / "out", **changes))
+    metadata = make_records(corpus, output, input_file=path)
     assert metadata.count("train") == 2 and metadata.count("eval") == 1
 
 
@@ -151,9 +141,8 @@ def test_numbers_that_no_memory_holds(corpus, tmp_path, name):
 
 def test_more_predictions_than_tokens(corpus, tmp_path):
     """More predictions than `max_seq_length` raise an error."""
-    changes = {"max_predictions_per_seq": 33}
     with pytest.raises(InputError, match="at most `max_seq_length`, 32"):
-        build.run(*settings(corpus, tmp_path / "out", **changes))
+        make_records(corpus, tmp_path / "out", max_predictions_per_seq=33)
 
 
 # The time is fixed, so that the test's name does not change.
@@ -178,9 +167,9 @@ def test_files_that_cannot_be_read(corpus, tmp_path, name, content, message):
     (tmp_path / "folder").mkdir()
     kind = "jsonl" if name.endswith("jsonl") else "lines"
     output = tmp_path / "out"
-    changes = {"input_file": str(tmp_path / name), "input_format": kind}
+    changes = {"input_file": tmp_path / name, "input_format": kind}
     with pytest.raises(InputError, match=message):
-        build.run(*settings(corpus, output, **changes))
+        make_records(corpus, output, **changes)
     assert not output.exists() or not contents(output)
 
 
@@ -191,10 +180,8 @@ def test_control_characters(corpus, tmp_path):
     found = []
     for name, text in (("clean", clean), ("dirty", dirty)):
         (tmp_path / name).write_text(text * 20)
-        changes = {"input_file": str(tmp_path / name), "eval_fraction": 0.0}
-        metadata = build.run(
-            *settings(corpus, tmp_path / f"{name}_out", **changes)
-        )
+        changes = {"input_file": tmp_path / name, "eval_fraction": 0.0}
+        metadata = make_records(corpus, tmp_path / f"{name}_out", **changes)
         found.append(metadata.statistics)
     assert found[0]["tokens"] == found[1]["tokens"]
     assert found[0]["documents"] == found[1]["documents"]
@@ -213,7 +200,7 @@ def full_remote(*args, **kwargs):
 
 
 @pytest.mark.parametrize(
-    "place, name, failure",
+    "module, name, failure",
     [
         (shards.ShardStore, "flush", full),
         (tfrecord, "write", full),
@@ -222,21 +209,20 @@ def full_remote(*args, **kwargs):
         (files, "write_json", full_remote),
     ],
 )
-def test_full_disk(corpus, tmp_path, place, name, failure):
+def test_full_disk(corpus, whole, tmp_path, module, name, failure):
     """The error for a full disk advises repeating the command.
 
     The repeated command completes the build.
     """
     output = tmp_path / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(place, name, failure)
+        patch.setattr(module, name, failure)
         with pytest.raises(OSError, match="No space left.*run the same comm"):
-            build.run(*settings(corpus, output))
+            make_records(corpus, output)
         assert not list(output.glob("*.tfrecord"))
         assert not (output / "metadata.json").exists()
-    build.run(*settings(corpus, output))
-    build.run(*settings(corpus, tmp_path / "whole"))
-    assert contents(output) == contents(tmp_path / "whole")
+    make_records(corpus, output)
+    assert contents(output) == contents(whole[0])
 
 
 @pytest.fixture
@@ -261,13 +247,12 @@ def test_one_bad_row_costs_no_work(
     changes = {"input_file": bad_in_the_middle, "num_processes": processes}
     skip = changes | {"on_bad_text": "skip"}
     with small_blocks():
-        build.run(*settings(corpus, tmp_path / "whole", **skip))
-        assert "1 row was without readable text" in (
-            said := capsys.readouterr().out
-        )
-        assert "x, line 21\n" in said
+        make_records(corpus, tmp_path / "whole", **skip)
+        printed = capsys.readouterr().out
+        assert "1 row was without readable text" in printed
+        assert "x, line 21\n" in printed
         with pytest.raises(InputError, match="on_bad_text=skip.*x, line 21$"):
-            build.run(*settings(corpus, tmp_path / "out", **changes))
+            make_records(corpus, tmp_path / "out", **changes)
         dealt = []
         fill = shards.ShardStore.add
         monkeypatch.setattr(
@@ -275,27 +260,25 @@ def test_one_bad_row_costs_no_work(
             "add",
             lambda self, *args: dealt.append(1) or fill(self, *args),
         )
-        metadata = build.run(*settings(corpus, tmp_path / "out", **skip))
+        metadata = make_records(corpus, tmp_path / "out", **skip)
     assert metadata.statistics["bad_rows"] == 1
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
     assert len(dealt) < 15
 
 
-def test_other_text_after_a_bad_row(corpus, tmp_path, bad_in_the_middle):
+def test_other_text_after_a_bad_row(corpus, whole, tmp_path, bad_in_the_middle):
     """A build of other text removes the shards that a failed build left.
 
     The scratch folder is then empty.
     """
     changes = {"input_file": bad_in_the_middle}
-    scratch = {"scratch_dir": str(tmp_path / "scratch")}
+    scratch = {"scratch_dir": tmp_path / "scratch"}
     for more in ({}, scratch):
         output = tmp_path / f"out{len(more)}"
         with small_blocks(), pytest.raises(InputError, match="line 21$"):
-            build.run(*settings(corpus, output, **changes, **more))
-        build.run(*settings(corpus, output, **more))
-        build.run(*settings(corpus, tmp_path / f"new{len(more)}"))
-        wanted = contents(tmp_path / f"new{len(more)}")
-        assert contents(output) == wanted
+            make_records(corpus, output, **changes, **more)
+        make_records(corpus, output, **more)
+        assert contents(output) == contents(whole[0])
     assert not list((tmp_path / "scratch").iterdir())
 
 
@@ -312,57 +295,54 @@ def test_standard_input(corpus, tmp_path, monkeypatch, pack):
     create = albert_tf.create_pretraining_data
     create(input_file="-", output_dir=tmp_path / "pipe", **shared)
     create(input_file=corpus / "a.txt", output_dir=tmp_path / "file", **shared)
-    found, wanted = contents(tmp_path / "pipe"), contents(tmp_path / "file")
-    assert found.keys() == wanted.keys()
-    for name in wanted.keys() - {"metadata.json"}:
-        assert found[name] == wanted[name]
+    found, expected = map(records_of, (tmp_path / "pipe", tmp_path / "file"))
+    assert found == expected
 
 
 @pytest.mark.parametrize("output, scratch", [("", None), ("out", "scratch")])
 def test_a_glob_that_matches_the_output(corpus, tmp_path, output, scratch):
     """If a glob also matches the output, only the text is read."""
     shutil.copy(corpus / "a.txt", tmp_path)
-    changes = {"input_file": f"{tmp_path}/**"}
+    changes = {"input_file": tmp_path / "**"}
     if scratch:
-        changes["scratch_dir"] = str(tmp_path / scratch)
+        changes["scratch_dir"] = tmp_path / scratch
     output = tmp_path / output
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tfrecord, "write", full)
         with pytest.raises(OSError, match="run the same command again"):
-            build.run(*settings(corpus, output, **changes))
-    first = build.run(*settings(corpus, output, **changes))
-    assert build.run(*settings(corpus, output, **changes)) == first
+            make_records(corpus, output, **changes)
+    first = make_records(corpus, output, **changes)
+    assert make_records(corpus, output, **changes) == first
 
 
 def test_text_beside_a_sentencepiece_model(corpus, tmp_path):
     """A repeated build does not read its own files, such as compiled rules."""
     shutil.copy(corpus / "a.txt", tmp_path)
     english().save(str(tmp_path))
-    config = TokenizerConfig(spm_model_file=f"{tmp_path}/spiece.model")
-    build_settings, _, *others = settings(
-        corpus, tmp_path, input_file=f"{tmp_path}/*"
-    )
-    first = build.run(build_settings, config, *others)
-    assert build.run(build_settings, config, *others) == first
+    changes = {"spm_model_file": tmp_path / "spiece.model", "vocab_file": None}
+    changes["input_file"] = tmp_path / "*"
+    first = make_records(corpus, tmp_path, **changes)
+    assert make_records(corpus, tmp_path, **changes) == first
 
 
 def test_one_document(corpus, tmp_path):
     """A single document is divided; if it is too short, an error is raised."""
     text = (corpus / "a.txt").read_text().replace("\n\n", "\n")
     (tmp_path / "x.txt").write_text(text)
-    changes = {"input_file": str(tmp_path / "x.txt"), "eval_fraction": 0.1}
-    made = build.run(*settings(corpus, tmp_path / "out", **changes))
+    changes = {"input_file": tmp_path / "x.txt", "eval_fraction": 0.1}
+    made = make_records(corpus, tmp_path / "out", **changes)
     share = made.statistics["eval"]["held_out_share"]
     assert share == pytest.approx(0.1, rel=1 / 3)
     assert made.count("train") and made.count("eval")
     (tmp_path / "x.txt").write_text("w1 w2 .\nw3 w4 .\n\nw5\n")
     message = "two different documents.*enough.*, 1 documents of 3 sentences"
     with pytest.raises(InputError, match=message):
-        less = changes | {"min_document_tokens": 2}
-        build.run(*settings(corpus, tmp_path / "short", **less))
+        make_records(
+            corpus, tmp_path / "short", min_document_tokens=2, **changes
+        )
     assert not contents(tmp_path / "short")
     changes["eval_fraction"] = 0.0
-    made = build.run(*settings(corpus, tmp_path / "all", **changes))
+    made = make_records(corpus, tmp_path / "all", **changes)
     assert made.count("eval") == 0 < made.count("train")
 
 
@@ -377,7 +357,6 @@ def test_one_document(corpus, tmp_path):
 def test_advice_is_given_once(corpus, tmp_path, name, content, received):
     """The error for a bad row states the wrong value and gives advice once."""
     (tmp_path / name).write_text(content)
-    changes = {"input_file": str(tmp_path / name)}
     with pytest.raises(InputError, match=received) as caught:
-        build.run(*settings(corpus, tmp_path / "out", **changes))
+        make_records(corpus, tmp_path / "out", input_file=tmp_path / name)
     assert str(caught.value).count("fix it, or pass --on_bad_text=skip") == 1

@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from tiny_corpus import command, contents, settings, small_blocks
+from tiny_corpus import command, contents, make_records, small_blocks
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
@@ -23,7 +23,7 @@ def whole_of_blocks(corpus, tmp_path_factory):
     """Return the output folder of an uninterrupted build with small blocks."""
     output = tmp_path_factory.mktemp("whole_of_blocks") / "out"
     with small_blocks():
-        build.run(*settings(corpus, output))
+        make_records(corpus, output)
     return output
 
 
@@ -72,7 +72,7 @@ def test_interrupted_build_goes_on(
     with small_blocks() as patch:
         interrupt(patch, module, name, calls)
         with pytest.raises(Interrupted):
-            build.run(*settings(corpus, output))
+            make_records(corpus, output)
         complete = name == "clean"
         assert (output / "metadata.json").exists() == complete
     if not complete:
@@ -80,7 +80,7 @@ def test_interrupted_build_goes_on(
             "half"
         )
     with small_blocks():
-        build.run(*settings(corpus, output))
+        make_records(corpus, output)
     assert contents(output) == contents(whole_of_blocks)
 
 
@@ -93,7 +93,7 @@ def test_finished_work_is_not_done_again(corpus, tmp_path, monkeypatch):
     with pytest.MonkeyPatch.context() as patch:
         interrupt(patch, local_runner, "make_file", 3)
         with pytest.raises(Interrupted):
-            build.run(*settings(corpus, output))
+            make_records(corpus, output)
     assert len(list(output.glob("*.tfrecord"))) == 3
     interrupt(monkeypatch, local_runner, "deal_block", 0)
     made = []
@@ -103,7 +103,7 @@ def test_finished_work_is_not_done_again(corpus, tmp_path, monkeypatch):
         "write",
         lambda path, content: made.append(path) or write(path, content),
     )
-    metadata = build.run(*settings(corpus, output))
+    metadata = make_records(corpus, output)
     number = sum(len(entries) for entries in metadata.splits.values())
     assert len(made) == number - 3
 
@@ -117,22 +117,23 @@ def test_shards_that_were_cleared_away_are_made_again(
     with pytest.MonkeyPatch.context() as patch:
         interrupt(patch, local_runner, "make_file", calls)
         with pytest.raises(Interrupted):
-            build.run(*settings(corpus, output, **scratch))
+            make_records(corpus, output, **scratch)
     (lost,) = (tmp_path / "tmp").glob("*/shard-00001")
     lost.unlink()
-    build.run(*settings(corpus, output, **scratch))
+    make_records(corpus, output, **scratch)
     assert contents(output) == contents(whole[0])
 
 
 def test_shares_of_masks_are_the_same_again(corpus, tmp_path):
     """A build with custom mask shares can be resumed and repeated."""
     output = tmp_path / "out"
-    configs = settings(corpus, output, mask_same_random=("0.9", "0", "0.1"))
+    changes = {"mask_same_random": ("0.9", "0", "0.1")}
     with pytest.MonkeyPatch.context() as patch:
         interrupt(patch, local_runner, "make_file", 3)
         with pytest.raises(Interrupted):
-            build.run(*configs)
-    assert build.run(*configs) == build.run(*configs)
+            make_records(corpus, output, **changes)
+    first = make_records(corpus, output, **changes)
+    assert make_records(corpus, output, **changes) == first
 
 
 @pytest.mark.parametrize(
@@ -156,7 +157,7 @@ def test_damaged_files_are_made_again(
     else:
         os.truncate(output / name, size)
     for warns in (True, False):
-        build.run(*settings(corpus, output))
+        make_records(corpus, output)
         assert contents(output) == contents(whole[0])
         printed = capsys.readouterr().out
         assert (f"made again, because {output}/{name}" in printed) == warns
@@ -171,11 +172,11 @@ def test_two_builds_at_once(corpus, tmp_path, monkeypatch):
         calls.append(1)
         before = sorted(tmp_path.rglob("*"))
         with pytest.raises(InputError, match="`output_dir` must not be in use"):
-            build.run(*settings(corpus, output, **scratch))
+            make_records(corpus, output, **scratch)
         with monkeypatch.context() as patch:  # storage without locks
             patch.setattr(files, "locked", remote_is_not_held)
             with pytest.raises(InputError, match="`scratch_dir` must not be"):
-                build.run(*settings(corpus, output, **scratch))
+                make_records(corpus, output, **scratch)
         assert sorted(tmp_path.rglob("*")) == before
 
     held = files.locked
@@ -185,7 +186,7 @@ def test_two_builds_at_once(corpus, tmp_path, monkeypatch):
         return held(folder, name) if local else contextlib.nullcontext()
 
     monkeypatch.setattr(build, "write_piece_counts", run_again)
-    build.run(*settings(corpus, output, **scratch))
+    make_records(corpus, output, **scratch)
     assert calls == [1]
 
 

@@ -8,11 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny_corpus import settings
+from tiny_corpus import make_records
 from tiny_records import serialized, write
 
 from albert_tf.base.errors import InputError
-from albert_tf.data.builder import build
 from albert_tf.data.layout import id_type, vocabulary_beside
 from albert_tf.data.masking import DYNAMIC, MaskingConfig
 from albert_tf.data.records import input_pipeline, metadata, parsing, tfrecord
@@ -26,7 +25,7 @@ T = 32
 
 def run(corpus, output, **changes):
     """Build records from a corpus; return the metadata."""
-    return build.run(*settings(corpus, output, dupe_factor=1, **changes))
+    return make_records(corpus, output, dupe_factor=1, **changes)
 
 
 @pytest.fixture(scope="module")

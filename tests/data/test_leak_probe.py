@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from project_file import ROOT
 from sklearn.metrics import balanced_accuracy_score
-from tiny_corpus import settings, write_corpus
+from tiny_corpus import make_records, write_corpus
 
 from albert_tf.base.errors import InputError
-from albert_tf.data.builder import build
 from albert_tf.data.records import tfrecord
 
 sys.path.append(str(ROOT / "benchmarks"))
@@ -165,7 +164,7 @@ def test_probe_ignores_masks():
 def test_a_folder_is_probed_by_its_first_pass(tmp_path, monkeypatch):
     """Files of later duplicates, which repeat the text, are not probed."""
     write_corpus(tmp_path)
-    made = build.run(*settings(tmp_path, tmp_path / "out", dupe_factor=2))
+    made = make_records(tmp_path, tmp_path / "out", dupe_factor=2)
     names = [entry.file for entry in made.splits["train"]]
     first = leak_probe.first_duplicate(made)
     assert first == names[: len(names) // 2] and first

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import sentencepiece
-from tiny_corpus import settings
+from tiny_corpus import MASKING, PAIRS, make_records
 from vocabularies import chinese, trained
 
 from albert_tf.base.errors import InputError
@@ -240,9 +240,8 @@ def test_the_builder_warns_or_chooses(vietnamese, tmp_path, corpus):
             "eval_fraction": 0.0,
             "num_shards": 1,
         }
-        configs = settings(corpus, folder / "out", **changes)
-        metadata = build.run(*configs)
-        said[choice] = build.summary(metadata, configs[2], configs[3])
+        metadata = make_records(corpus, folder / "out", **changes)
+        said[choice] = build.summary(metadata, PAIRS, MASKING)
         unknown[choice] = metadata.statistics["unknown_share"]
     assert "--strip_accents=auto" in said[True]
     assert "--word_boundaries=unicode" in said[True]
@@ -273,7 +272,7 @@ def test_a_vocabulary_of_another_choice_is_refused(
         "spm_model_file": f"{tmp_path}/kept/spiece.model",
     }
     with pytest.raises(InputError, match="--strip_accents=auto.*but False in"):
-        build.run(*settings(corpus, tmp_path / "out", **changes))
+        make_records(corpus, tmp_path / "out", **changes)
 
 
 def test_a_warning_of_the_trainer_names_the_flags(vietnamese, tmp_path):

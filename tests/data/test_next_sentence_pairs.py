@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from tiny_corpus import settings, write_corpus
+from tiny_corpus import make_records, write_corpus
 
-from albert_tf.data.builder import build, next_sentence_pairs, pairs
+from albert_tf.data.builder import next_sentence_pairs, pairs
 from albert_tf.data.builder.pairs import PairsConfig
 from albert_tf.data.builder.shards import Documents
 
@@ -149,8 +149,8 @@ def test_no_text_gives_no_pairs():
 def test_build(tmp_path):
     """A build makes and counts next-sentence pairs, and truncates none."""
     write_corpus(tmp_path)
-    metadata = build.run(
-        *settings(tmp_path, tmp_path / "out", random_next_sentence=True)
+    metadata = make_records(
+        tmp_path, tmp_path / "out", random_next_sentence=True
     )
     statistics = metadata.statistics
     share = statistics["random_document_share"]

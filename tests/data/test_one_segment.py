@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from tiny_corpus import settings, write_corpus
+from tiny_corpus import make_records, write_corpus
 
 from albert_tf.base.errors import InputError
-from albert_tf.data.builder import build, next_sentence_pairs, pairs
+from albert_tf.data.builder import next_sentence_pairs, pairs
 from albert_tf.data.builder.pairs import PairsConfig
 from albert_tf.data.builder.shards import Documents
 from albert_tf.data.layout import lay_out
@@ -130,15 +130,10 @@ def posts(tmp_path):
 def test_posts_are_learned_from(posts, tmp_path):
     """With `keep`, each one-line document yields an example."""
     with pytest.raises(InputError, match="--single_segment_policy=keep"):
-        build.run(*settings(posts, tmp_path / "split", dupe_factor=1))
-    kept = settings(
-        posts,
-        tmp_path / "keep",
-        dupe_factor=1,
-        single_segment_policy="keep",
-        short_seq_prob=0.0,
-    )
-    found = build.run(*kept).statistics
+        make_records(posts, tmp_path / "split", dupe_factor=1)
+    changes = {"dupe_factor": 1, "short_seq_prob": 0.0}
+    changes["single_segment_policy"] = "keep"
+    found = make_records(posts, tmp_path / "keep", **changes).statistics
     held_out = found["eval"]["records"]
     assert found["records"] + held_out == found["sentences"] > 300
     assert found["unpaired_share"] == found["eval"]["unpaired_share"] == 1
@@ -151,7 +146,7 @@ def test_labels_of_pairs_alone_are_counted(tmp_path):
     for policy in ("split", "keep"):
         changes = {"single_segment_policy": policy, "dupe_factor": 1}
         output = tmp_path / policy
-        folders[policy] = build.run(*settings(tmp_path, output, **changes))
+        folders[policy] = make_records(tmp_path, output, **changes)
     split, keep = (folders[x].statistics for x in ("split", "keep"))
     assert 0.3 < keep["unpaired_share"] < 0.6
     assert keep["records"] > split["records"]

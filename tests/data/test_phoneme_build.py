@@ -8,6 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import tiny_phonemes
+from tiny_corpus import contents
 from tiny_phonemes import build, examples, make_rows, words_of, write_rows
 
 from albert_tf.base.errors import InputError
@@ -126,8 +127,7 @@ def test_records_do_not_depend_on_processes(built, tmp_path):
     path = folder.parent / "rows.jsonl"
     again, _ = build(tmp_path / "out", path, num_processes=2)
     assert again == metadata
-    for left in folder.glob("*.tfrecord"):
-        assert left.read_bytes() == (tmp_path / "out" / left.name).read_bytes()
+    assert contents(tmp_path / "out") == contents(folder)
     times = {p: p.stat().st_mtime_ns for p in folder.iterdir()}
     build(folder, path)
     assert times == {p: p.stat().st_mtime_ns for p in folder.iterdir()}
@@ -175,11 +175,7 @@ def test_an_interrupted_build_resumes(
     )
     assert build(tmp_path / "out", *paths)[0] == whole
     assert len(begun) == left
-    folders = tmp_path / "out", tmp_path / "whole"
-    made, expected = (
-        {p.name: p.read_bytes() for p in f.iterdir()} for f in folders
-    )
-    assert made == expected
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("name", ["symbols.json", "words.json"])
@@ -188,11 +184,7 @@ def test_a_missing_table_is_made_again(built, tmp_path, name):
     output = shutil.copytree(built[0], tmp_path / "out")
     (output / name).unlink()
     build(output, built[0].parent / "rows.jsonl")
-    folders = output, built[0]
-    made, expected = (
-        {p.name: p.read_bytes() for p in f.iterdir()} for f in folders
-    )
-    assert made == expected
+    assert contents(output) == contents(built[0])
 
 
 def test_rows_beside_the_records(tmp_path):

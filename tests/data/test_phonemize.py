@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow.parquet
 import pytest
+from tiny_corpus import contents
 
 import albert_tf
 from albert_tf import InputError
@@ -236,10 +237,7 @@ def test_documents_do_not_depend_on_blocks(convert, small_blocks, monkeypatch):
 def test_output_does_not_depend_on_processes(convert, small_blocks):
     """Two processes write the same files as one process."""
     one, two = convert(LONG), convert(LONG, "two", num_processes=2)
-    names = {path.name for path in one.iterdir()}
-    assert names == {path.name for path in two.iterdir()}
-    for name in names:
-        assert (one / name).read_bytes() == (two / name).read_bytes()
+    assert contents(one) == contents(two)
 
 
 def test_a_run_resumes(convert, small_blocks, spoken, capsys, monkeypatch):
@@ -250,7 +248,7 @@ def test_a_run_resumes(convert, small_blocks, spoken, capsys, monkeypatch):
     folder = convert(LONG)
     assert "before" not in (said := capsys.readouterr().out)
     assert "words, " not in said
-    before = {path: path.read_bytes() for path in folder.iterdir()}
+    before = contents(folder)
     lost = sorted(folder.glob("phonemes-*.jsonl"))[2]
     kept = {p: p.stat().st_mtime_ns for p in folder.glob("*0.jsonl")}
     lost.unlink()
@@ -262,7 +260,7 @@ def test_a_run_resumes(convert, small_blocks, spoken, capsys, monkeypatch):
     number = len([*folder.glob("phonemes-*.jsonl")]) - 1
     assert f"marks; {number} files already finished\n" in said
     assert re.search(r"^\d+ words, [\d,]+/s$", said, re.MULTILINE)
-    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    assert contents(folder) == before
     assert {p: p.stat().st_mtime_ns for p in kept} == kept
     assert {*spoken.read_text().split()} < {*LONG.split()}
 
@@ -271,7 +269,7 @@ def test_an_interrupted_run_leaves_whole_files(
     convert, small_blocks, monkeypatch, tmp_path
 ):
     """An interruption while a file is written leaves no part of the file."""
-    whole = {p.name: p.read_bytes() for p in convert(LONG, "whole").iterdir()}
+    whole = contents(convert(LONG, "whole"))
     rename, calls = phonemize.files.rename, itertools.count()
 
     def interrupted(*paths):
@@ -282,7 +280,7 @@ def test_an_interrupted_run_leaves_whole_files(
     monkeypatch.setattr(phonemize.files, "rename", interrupted)
     with pytest.raises(KeyboardInterrupt):
         convert(LONG)
-    left = {p.name: p.read_bytes() for p in (tmp_path / "out").iterdir()}
+    left = contents(tmp_path / "out")
     assert 1 < len(left) < len(whole)
     assert left.items() < whole.items()
 

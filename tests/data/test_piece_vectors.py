@@ -5,9 +5,8 @@ import math
 
 import numpy as np
 import pytest
-from tiny_corpus import settings, unmasked_pairs
+from tiny_corpus import make_records, unmasked_pairs
 
-from albert_tf.data.builder import build
 from albert_tf.data.records import piece_vectors
 from albert_tf.data.records.metadata import read_metadata
 
@@ -86,12 +85,12 @@ def test_records_give_back_their_text(masking, corpus, tmp_path):
     """Text of static and dynamic records has no masks or special tokens."""
     chosen = {"dupe_factor": 1, "num_shards": 1}
     static = tmp_path / "static"
-    build.run(*settings(corpus, static, **chosen))
+    make_records(corpus, static, **chosen)
     (path,) = static.glob("train-*")
     expected = [s for a, b, _ in unmasked_pairs(path) for s in (a, b)]
     folder = tmp_path / masking
     if masking == "dynamic":
-        build.run(*settings(corpus, folder, masking=masking, **chosen))
+        make_records(corpus, folder, masking=masking, **chosen)
     metadata = read_metadata(str(folder))
     tokens = piece_vectors.read_tokens(str(folder), metadata)
     ends = np.flatnonzero(tokens == GAP)
@@ -101,7 +100,7 @@ def test_records_give_back_their_text(masking, corpus, tmp_path):
 
 def test_only_so_much_text_is_read(corpus, tmp_path, monkeypatch):
     """Reading stops after the record that reaches the token limit."""
-    build.run(*settings(corpus, tmp_path / "out"))
+    make_records(corpus, tmp_path / "out")
     metadata = read_metadata(str(tmp_path / "out"))
     monkeypatch.setattr(piece_vectors, "MAX_TOKENS", 100)
     tokens = piece_vectors.read_tokens(str(tmp_path / "out"), metadata)

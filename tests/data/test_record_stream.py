@@ -4,10 +4,9 @@ import itertools
 
 import numpy as np
 import pytest
-from tiny_corpus import settings, write_corpus
+from tiny_corpus import make_records, write_corpus
 
 from albert_tf.base.errors import InputError
-from albert_tf.data.builder import build
 from albert_tf.data.records import input_pipeline, record_stream
 from albert_tf.data.records.metadata import TRAIN, read_metadata
 from albert_tf.data.records.record_stream import RecordStream
@@ -21,7 +20,7 @@ def corpus(tmp_path_factory):
     path = tmp_path_factory.mktemp("records")
     write_corpus(path)
     for masking in "static", "dynamic":
-        build.run(*settings(path, path / masking, masking=masking))
+        make_records(path, path / masking, masking=masking)
     return path
 
 

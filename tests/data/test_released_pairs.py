@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from reference import released_recipe
 from scipy import stats
-from tiny_corpus import settings, unmasked_pairs, write_corpus
+from tiny_corpus import make_records, unmasked_pairs, write_corpus
 
 from albert_tf.base.errors import InputError
-from albert_tf.data.builder import build, released
+from albert_tf.data.builder import released
 from albert_tf.data.builder.pairs import PairsConfig
 from albert_tf.data.builder.shards import Documents
 from albert_tf.data.layout import Pairs
@@ -172,7 +172,7 @@ def test_build(tmp_path, nsp):
     write_corpus(tmp_path)
     output = tmp_path / "out"
     changes = {"compat": "google", "random_next_sentence": nsp}
-    metadata = build.run(*settings(tmp_path, output, **changes))
+    metadata = make_records(tmp_path, output, **changes)
     statistics = metadata.statistics
     assert statistics["swapped_share"] > 0.5
     assert statistics["truncated_tokens"] > 0

@@ -16,10 +16,9 @@ import pytest
 import tiny
 import tiny_pretraining
 from project_file import ROOT
-from tiny_corpus import settings, write_corpus
+from tiny_corpus import make_records, write_corpus
 
 import albert_tf
-from albert_tf.data.builder import build
 from albert_tf.tpu.compiler import EXTRAS
 from albert_tf.tpu.tpu_check import tpu_check
 from albert_tf.training.history import History
@@ -52,7 +51,7 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("run")
     write_corpus(path)
     for masking in "static", "dynamic":
-        build.run(*settings(path, path / masking, masking=masking))
+        make_records(path, path / masking, masking=masking)
     config = dataclasses.replace(
         tiny.CONFIG, vocab_size=308, max_position_embeddings=32
     )
