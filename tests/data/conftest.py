@@ -1,6 +1,7 @@
 """Fixtures for the builder's tests: a corpus and a finished build."""
 
 import pytest
+import tiny_phonemes
 from tiny_corpus import make_records, write_corpus
 
 
@@ -17,3 +18,13 @@ def whole(corpus, tmp_path_factory):
     """Return the output folder and metadata of an uninterrupted build."""
     output = tmp_path_factory.mktemp("whole") / "out"
     return output, make_records(corpus, output)
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory):
+    """Return the folder of the rows' records, their metadata and summary."""
+    folder = tmp_path_factory.mktemp("phonemes")
+    path = tiny_phonemes.write_rows(
+        folder / "rows.jsonl", tiny_phonemes.make_rows()
+    )
+    return folder / "out", *tiny_phonemes.build(folder / "out", path)

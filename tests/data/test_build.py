@@ -120,16 +120,6 @@ def test_pieces_are_counted(corpus, whole):
     np.testing.assert_allclose(shares, [1 / 8, 2 / 8, 5 / 8], rtol=1e-6)
 
 
-@pytest.mark.parametrize("counts", ["[]", "[1.5]", "[3, -1]", "[1, 2, 3, 4]"])
-def test_wrong_counts_of_pieces_are_refused(counts, tmp_path):
-    """Invalid piece counts raise an error."""
-    (tmp_path / "piece_counts.json").write_text(counts)
-    with pytest.raises(InputError, match="an integer for each piece"):
-        read_piece_counts(str(tmp_path), 3)
-    (tmp_path / "piece_counts.json").write_text("[0, 2, 1]")
-    assert read_piece_counts(str(tmp_path), 3).tolist() == [0, 2, 1]
-
-
 def test_the_number_of_shards_follows_from_the_size(tmp_path):
     """Each 32 MiB of text gets a shard; a compressed byte counts as three."""
     for name, size, number in (

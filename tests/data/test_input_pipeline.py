@@ -1,7 +1,6 @@
 """Batches contain the values of records written by `tf.train.Example`."""
 
 import dataclasses
-import json
 from pathlib import Path
 
 import numpy as np
@@ -175,65 +174,6 @@ def test_eval_counts_every_example_once(data_dir, batch_size):
     assert seen == list(range(93, 104))
 
 
-def test_metadata_errors(data_dir, tmp_path):
-    """A `metadata.json` that is damaged, or of another version, is rejected."""
-    path = tmp_path / "metadata.json"
-    for text, message in (
-        ('{"version": 0}', "must have version 1"),
-        ("[]", "must have version 1"),
-        ('{"version": 1}', "is damaged"),
-        ('{"version": 1, "splits": {}, "new": 2}', "is damaged"),
-    ):
-        path.write_text(text)
-        with pytest.raises(InputError, match=message):
-            metadata.read_metadata(data_dir)
-
-
-@pytest.mark.parametrize(
-    "name, value",
-    [
-        ("max_seq_length", -1),
-        ("vocab_size", True),
-        ("tokenizer_fingerprint", 1),
-        ("settings", []),
-        ("records", -1),
-        ("records", 10**6),
-        ("bytes", 31),
-        ("bytes", "32"),
-        ("file", "a\0b"),
-        ("file", "a\ud800"),
-        ("file", None),
-    ],
-)
-def test_damaged_values_of_metadata(tmp_path, name, value):
-    """Metadata with a value of a wrong type or range raise an error.
-
-    A record has at least 16 bytes.
-    """
-    entry = metadata.RecordFile("a", 2, 32)
-    metadata.Metadata(0, 0, 0, "", {"eval": (entry,)}).write(str(tmp_path))
-    path = tmp_path / "metadata.json"
-    assert read_metadata(str(tmp_path)).splits == {"eval": (entry,)}
-    values = json.loads(path.read_text())
-    for part in (values, *values["splits"]["eval"]):
-        if name in part:
-            part[name] = value
-    path.write_text(json.dumps(values))
-    with pytest.raises(InputError, match="`metadata.json` is damaged"):
-        read_metadata(str(tmp_path))
-
-
-@pytest.mark.parametrize("split", ["train", "eval"])
-def test_a_file_that_is_listed_twice(tmp_path, split):
-    """No file may be listed twice, neither in one split nor in both."""
-    first, second = (metadata.RecordFile(n, 2, 32) for n in "ab")
-    splits = {"train": (first, second), "eval": ()}
-    splits[split] += (second,)
-    metadata.Metadata(0, 0, 0, "", splits).write(str(tmp_path))
-    with pytest.raises(InputError, match=r"names a file twice: b\)"):
-        read_metadata(str(tmp_path))
-
-
 def test_split_without_records(data_dir):
     """Reading an empty split raises an error instead of looping forever.
 
@@ -254,23 +194,6 @@ def test_split_without_records(data_dir):
     input_pipeline.train_batches(
         data_dir, metadata, batch_size=2, seed=0, num_shards=93
     )
-
-
-def test_a_fingerprint_tells_records_from_others(tmp_path):
-    """The fingerprint depends on record counts, lengths and file sizes."""
-    entry = metadata.RecordFile("train-0", 327, 9000)
-
-    def fingerprint(length=16, **changes):
-        train = (dataclasses.replace(entry, **changes),)
-        return metadata.Metadata(
-            length, 3, 50, "", {"train": train}
-        ).fingerprint()
-
-    found = fingerprint()
-    assert found.startswith("327 records of 16 tokens, ")
-    assert fingerprint(file="elsewhere") == found
-    others = {fingerprint(32), fingerprint(records=9), fingerprint(bytes=9001)}
-    assert len(others - {found}) == 3
 
 
 @pytest.mark.parametrize(
