@@ -15,11 +15,7 @@ from albert_tf.data.builder import text_blocks
 from albert_tf.data.builder.text_formats import ReadingConfig
 
 TEXT = "Ein Satz über Öl.\nnoch einer\n\nein Dokument\n"
-
-
 DOCUMENTS = [["Ein Satz über Öl.", "noch einer"], ["ein Dokument"]]
-
-
 ROWS = ["Ein Satz über Öl.\nnoch einer", "ein Dokument"]
 
 
@@ -36,15 +32,28 @@ PACKERS = {
 }
 
 
-def read(path, **settings):
-    """Return a file's documents (lists of lines) and the reader's counts."""
+def read_blocks(path, **settings):
+    """Return a file's documents (lists of lines), blocks and counts.
+
+    The hash of a document in several blocks is that of its first part.
+    """
     config, counts, found = ReadingConfig(**settings), Counter(), []
-    for block in text_blocks.blocks(str(path), 1, config):
+    blocks, first_part = list(text_blocks.blocks(str(path), 1, config)), []
+    for block in blocks:
         documents = text_blocks.read_documents(block, config, counts)
         if block.document is not None:
-            found[-1].extend(documents.pop(0))
+            assert block.document == text_blocks.document_hash(first_part, 1)
+            found[-1] = found[-1] + documents.pop(0)
+        if documents:
+            first_part = documents[-1]
         found += documents
-    return [lines for lines in found if lines], counts
+    return [lines for lines in found if lines], blocks, counts
+
+
+def read(path, **settings):
+    """Return a file's documents (lists of lines) and the reader's counts."""
+    documents, _, counts = read_blocks(path, **settings)
+    return documents, counts
 
 
 def write(path, data):

@@ -1,13 +1,12 @@
 """Text files are divided into blocks and documents; faults are located."""
 
-import dataclasses
-import gzip
 import hashlib
 import itertools
 import json
 from collections import Counter
 
 import pytest
+from tiny_files import read, read_blocks, write
 
 from albert_tf import create_pretraining_data
 from albert_tf.base.errors import InputError
@@ -15,30 +14,6 @@ from albert_tf.data import file_kinds
 from albert_tf.data.builder import text_blocks, text_formats
 from albert_tf.data.builder.text_formats import FORMATS, Block, ReadingConfig
 from albert_tf.data.file_kinds import Source
-
-SEED = 5
-
-
-def write(path, content):
-    """Write text or bytes, compressed as the name implies; return the path."""
-    data = content.encode() if isinstance(content, str) else content
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
-    return str(path)
-
-
-def read(path, **settings):
-    """Return a file's documents (lists of lines), blocks and counts."""
-    config, counts, found = ReadingConfig(**settings), Counter(), []
-    blocks, begun = list(text_blocks.blocks(path, SEED, config)), []
-    for block in blocks:
-        documents = text_blocks.read_documents(block, config, counts)
-        if block.document is not None:
-            assert block.document == text_blocks.document_hash(begun, SEED)
-            found[-1].extend(documents.pop(0))
-        for lines in filter(None, documents):
-            begun = list(lines)
-            found.append(lines)
-    return found, blocks, counts
 
 
 def test_documents(tmp_path):
@@ -60,7 +35,7 @@ def test_blocks_change_nothing(tmp_path, monkeypatch, block_bytes, blank):
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
     for ending in ("", "\n", "\n\n", "\n \n\n"):
         path = write(tmp_path / "x.txt", joined + ending)
-        found, blocks, _ = read(path)
+        found, blocks, _ = read_blocks(path)
         assert found == documents
         whole = b"".join(block.data for block in blocks)
         assert whole == (joined + ending).encode()
@@ -104,7 +79,7 @@ def test_a_long_first_line_may_end_with_crlf(tmp_path, size, name):
     if name == "x.txt":
         assert read(path)[0] == [[first, "b,c"], ["d,e"]]
         return
-    with file_kinds.opened(path) as source:
+    with file_kinds.opened(str(path)) as source:
         assert source.file.read().count(b"\r\n") == 4
 
 
@@ -146,8 +121,8 @@ def test_articles_of_wikiextractor(tmp_path, monkeypatch, block_bytes, end):
 @pytest.mark.parametrize("layout", ["files", "wikiextractor"])
 def test_layouts_that_tables_cannot_have(tmp_path, layout):
     """A format for text files raises an error if all inputs are tables."""
-    path = write(tmp_path / "x.csv", "text,n\na b,1\n")
-    text = write(tmp_path / "x.txt", "a b\n")
+    path = str(write(tmp_path / "x.csv", "text,n\na b,1\n"))
+    text = str(write(tmp_path / "x.txt", "a b\n"))
     reading = ReadingConfig(input_format=layout)
     message = f"must be jsonl or lines, .* for tables.*={layout} with .*x.csv"
     with pytest.raises(InputError, match=message):
@@ -172,10 +147,10 @@ def test_bad_bytes_are_located(tmp_path, monkeypatch, block_bytes):
     message = f"x.txt, line 4, byte {byte} of the file"
     with pytest.raises(InputError, match=message):
         read(path)
-    found, _, counts = read(path, on_bad_text="skip")
+    found, counts = read(path, on_bad_text="skip")
     assert found[1] == ["second document", "last"]
     assert counts["bad_lines"] == 1
-    found, _, counts = read(path, on_bad_text="replace")
+    found, counts = read(path, on_bad_text="replace")
     assert found[1][1] == "bad \ufffd\ufffd"
     assert counts["bad_lines"] == 1
 
@@ -196,15 +171,15 @@ def test_bad_items_are_listed(capsys):
     assert listed({}) == "" and listed({"bad_rows": 0}) == ""
     assert listed({"bad_lines": 1}) == "1 line was not UTF-8"
     both = {"bad_rows": 1234, "bad_files": 2}
-    said = "1,234 rows were without readable text, 2 files were damaged"
-    assert listed(both) == said
+    text = "1,234 rows were without readable text, 2 files were damaged"
+    assert listed(both) == text
     counts = Counter(both)
     text_formats.warn_of_bad_items(Counter(), "skip")
     counts[f"{text_formats.FIRST}a fault"] = 1
     text_formats.merge(counts, Counter({f"{text_formats.FIRST}another": 1}))
     text_formats.warn_of_bad_items(counts, "skip")
     assert capsys.readouterr().out == (
-        f"Warning: --on_bad_text=skip: {said}. The first: a fault\n"
+        f"Warning: --on_bad_text=skip: {text}. The first: a fault\n"
     )
 
 
@@ -239,7 +214,7 @@ def test_lines_that_are_not_utf8_are_counted():
 def test_half_of_the_lines_may_be_bad(tmp_path, name, head):
     """With `skip`, text is rejected if over half of its lines are not UTF-8."""
     path = write(tmp_path / name, head.encode() + b"\xff\ngood\n")
-    found, _, counts = read(path, on_bad_text="skip")
+    found, counts = read(path, on_bad_text="skip")
     assert found == [["good"]] and counts["bad_lines"] == 1
     path = write(tmp_path / name, head.encode() + b"\xff\ngood\n\xfe\n")
     with pytest.raises(InputError, match=f"{name}, 2 of 3 lines"):
@@ -254,7 +229,7 @@ def test_rows_that_are_too_long(tmp_path, monkeypatch, layout, more):
     rows = f"text\nfirst\n{longest}\n{longest}x\nlast\n"
     path = write(tmp_path / "x.csv", rows)
     form = {"input_format": layout}
-    found, _, counts = read(path, on_bad_text="skip", **form)
+    found, counts = read(path, on_bad_text="skip", **form)
     texts = [line for document in found for line in document]
     assert texts == ["first", longest, "last"] and counts["bad_rows"] == 1
     with pytest.raises(InputError, match="most 40 bytes.*skip.*=.*x.csv:4"):
@@ -297,152 +272,13 @@ def test_document_that_ends_with_a_block():
     ]
 
 
-RECORDS = [
-    ({"text": "one line", "id": 1}, ["one line"]),
-    ({"id": 2, "text": " two \n\n lines\r\n"}, ["two", "lines"]),
-    ({"text": "\n \n"}, None),
-    (
-        {"text": "naïve \U0001f600 文", "more": {"text": 3}},
-        ["naïve \U0001f600 文"],
-    ),
-    ({"text": "x " * 60}, [("x " * 60).strip()]),
-]
-
-
-@pytest.mark.parametrize("block_bytes", [30, 200, 1 << 20])
-@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz"])
-def test_json_lines(tmp_path, monkeypatch, block_bytes, name):
-    """Each JSON object is a document, for any block size."""
-    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
-    lines = [
-        json.dumps(record, ensure_ascii=i % 2 == 0)
-        for i, (record, _) in enumerate(RECORDS * 3)
-    ]
-    expected = [document for _, document in RECORDS * 3 if document]
-    for content in ("\n".join(lines), "\n \n".join(lines) + "\n"):
-        path = write(tmp_path / name, content)
-        found, blocks, _ = read(path, input_format="jsonl")
-        assert found == expected
-        assert all(block.document is None for block in blocks)
-        assert len(blocks) > 3 or block_bytes > 30
-
-
-@pytest.mark.parametrize(
-    "line, message",
-    [
-        ('{"text": "a"', "JSON object on every line.*delimiter"),
-        ("plain text", "JSON object on every line"),
-        ('["text"]', "`text_field`.*text_field=text, with no object"),
-        ('{"body": "a", "id": 1}', "`text_field`.*with fields body, id"),
-        ('{"text": null}', "`text_field`.*with text=null"),
-        ("{}", "`text_field`.*with fields none"),
-        ("[" * 100_000, "JSON object on every line.*too many levels"),
-    ],
-)
-@pytest.mark.parametrize("block_bytes", [20, 1 << 20])
-def test_bad_json_is_located(tmp_path, monkeypatch, line, message, block_bytes):
-    """For any block size, the error for a bad object names file and line."""
-    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
-    good = '{"text": "a b c"}\n\n{"text": "d"}\n'
-    path = write(tmp_path / "x.jsonl", good + line + "\n" + good)
-    with pytest.raises(InputError, match=f"{message}.*x.jsonl, line 4$"):
-        read(path, input_format="jsonl")
-
-
-@pytest.mark.parametrize(
-    "line, first",
-    [
-        (b'{"text": null}', "with text=null in"),
-        (b'{"body": "a"}', "with fields body in"),
-        (b'{"text": 3.5}', "with text=3.5 in"),
-        (b'{"text": "cut o', "JSON object on every line"),
-        (b'["text"]', "no object in"),
-    ],
-)
-@pytest.mark.parametrize("block_bytes", [20, 1 << 20])
-def test_records_without_a_text(
-    tmp_path, monkeypatch, line, first, block_bytes
-):
-    """`skip` counts objects without text, and `fail` names the first one.
-
-    A line that is not UTF-8 is counted separately, and is named if it precedes
-    these objects.
-    """
-    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
-    good = b'{"text": "a b c"}\n'
-    content = good * 3 + line + b"\n" + good * 2 + line + b"\n" + good
-    path = write(tmp_path / "x.jsonl", content)
-    found, _, counts = read(path, on_bad_text="skip")
-    assert found == [["a b c"]] * 6
-    assert (counts["bad_rows"], counts["bad_lines"]) == (2, 0)
-    said = text_formats.first_bad_item(counts)
-    assert first in said and said.endswith("x.jsonl, line 4")
-    with pytest.raises(InputError, match="--on_bad_text=skip.*, line 4$"):
-        read(path)
-    path = write(tmp_path / "y.jsonl", b'{"text": "\xff"}\n' + content)
-    found, _, counts = read(path, on_bad_text="skip")
-    assert (counts["bad_rows"], counts["bad_lines"]) == (2, 1)
-    assert (
-        text_formats.first_bad_item(counts)
-        .partition(" of")[0]
-        .endswith("line 1, byte 10")
-    )
-
-
-def test_half_of_a_pair_is_replaced(tmp_path):
-    r"""A lone `\ud800`, which JSON allows, becomes U+FFFD."""
-    path = write(tmp_path / "x", r'{"text": "a \ud800 b \ud83d\ude00"}')
-    found, *_ = read(path, input_format="jsonl")
-    assert found == [["a \ufffd b \U0001f600"]]
-    assert text_formats.encoded("a\ud800é") == "a\ufffdé".encode()
-    line = text_formats.json_record("x", "a\ud800é")
-    assert line == '{"x": "a\ufffdé"}\n'.encode()
-
-
-@pytest.mark.parametrize("layout", FORMATS)
-def test_an_overlong_line_is_named(layout, tmp_path, monkeypatch):
-    """If a format needs whole lines, an overlong line raises an error.
-
-    The error names the format and the line.
-    """
-    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 16)
-    short = dataclasses.replace(FORMATS[layout], longest_line=20)
-    monkeypatch.setitem(text_formats.FORMATS, layout, short)
-    path = write(tmp_path / "x", f"short\n{'a' * 30}\n")
-    rule = f"`input_format={layout}`, a line must have at most 20 bytes"
-    with pytest.raises(InputError, match=f"{rule}.*x, line [12]"):
-        list(text_blocks.blocks(path, 1, ReadingConfig(input_format=layout)))
-
-
-def test_longest_json(tmp_path, monkeypatch):
-    """An error names the line of an overlong object; `skip` omits it."""
-    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 16)
-    short = dataclasses.replace(FORMATS["jsonl"], longest_line=100)
-    monkeypatch.setitem(text_formats.FORMATS, "jsonl", short)
-    line = '{"text": "' + "a" * 70 + '"}\n'
-    path = write(tmp_path / "x", line * 3)
-    assert len(read(path, input_format="jsonl")[0]) == 3
-    for times in (2, 9):
-        content = line + line.replace("a", "a" * times) + line * 2
-        path = write(tmp_path / "y", content)
-        with pytest.raises(InputError, match="at most 100 bytes.*y, line 2"):
-            read(path, input_format="jsonl")
-        found, blocks, counts = read(
-            path, input_format="jsonl", on_bad_text="skip"
-        )
-        assert found == [["a" * 70]] * 3 and counts["bad_rows"] == 1
-        last = blocks[-1]
-        assert last.first_line == 5 - last.data.count(b"\n")
-        assert last.offset + len(last.data) == len(content)
-
-
 @pytest.mark.parametrize("block_bytes", [50, 1 << 20])
 def test_one_document_per_file(tmp_path, monkeypatch, block_bytes):
     """With `files`, a file is one document, whatever its lines and blocks."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
     lines = [f"line {i}" for i in range(40)]
     path = write(tmp_path / "x.txt", "\ufeff\n" + "\n\n \n".join(lines))
-    found, blocks, _ = read(path, input_format="files")
+    found, blocks, _ = read_blocks(path, input_format="files")
     assert found == [lines]
     assert [block.piece for block in blocks] == list(range(len(blocks)))
     assert len({block.document for block in blocks[1:]}) <= 1
@@ -459,7 +295,7 @@ def test_long_line(tmp_path, text_of, before):
     size = 10_000_000 // len(text_of.encode())
     line = text_of * size
     path = write(tmp_path / "x.txt", f"{before}\n{line}\nafter\n\nlast\n")
-    found, blocks, _ = read(path)
+    found, blocks, _ = read_blocks(path)
     *others, found, last = found
     assert last == ["last"] and len(others) == before.count("\n\n")
     assert (found[0], found[-1]) == ("before", "after")
@@ -476,7 +312,7 @@ def test_long_line(tmp_path, text_of, before):
 def test_blocks_have_a_megabyte(tmp_path):
     """Blocks of short documents are at least 1 MiB long, except the last."""
     path = write(tmp_path / "x.txt", "a b c\n\n" * 700_000)
-    blocks = list(text_blocks.blocks(path, SEED, ReadingConfig()))
+    blocks = list(text_blocks.blocks(str(path), 1, ReadingConfig()))
     *sizes, last = (len(block.data) for block in blocks)
     assert sum(sizes) + last == 4_900_000 and len(sizes) > 1
     assert all(1 << 20 <= size < 1 << 21 for size in sizes)
