@@ -231,24 +231,10 @@ def check_results(folder: str) -> None:
         check_unused("output_dir", folder, RESULT_FILES)
 
 
-def write_metrics(output_dir: str, values: dict, model: str = "") -> None:
-    """Write measured values to `metrics.json`.
-
-    Args:
-      output_dir: the folder to write to.
-      values: the measured values; None removes an earlier value.
-      model: a name for the weights, or "". With a name, the file keeps earlier
-        results of the same weights on other splits.
-    """
-    path = files.join(output_dir, METRICS_FILE)
-    earlier = {}
-    if model and files.exists(path):
-        earlier = files.read_json_object(path, METRICS_FILE)
-    if earlier.get("model") != model:
-        earlier = {}
-    named = {"model": model} if model else {}
-    table = earlier | named | values
-    files.write_json(path, {k: v for k, v in table.items() if v is not None})
+def write_metrics(output_dir: str, values: dict) -> None:
+    """Write measured values, except None, to `metrics.json`."""
+    measured = {k: v for k, v in values.items() if v is not None}
+    files.write_json(files.join(output_dir, METRICS_FILE), measured)
 
 
 def remove_tables(path: str) -> None:
@@ -271,6 +257,8 @@ def write_report(
     models: Sequence[str],
 ) -> Metrics:
     """Evaluate and predict; return the metrics of the labeled splits.
+
+    Earlier results of the same weights on other splits are kept.
 
     Args:
       folder: the folder for `metrics.json` and predictions, for instance
@@ -304,7 +292,10 @@ def write_report(
                 remove_tables(path)
     if writes:
         model = "; ".join(map(checkpoints.fingerprint, models))
-        write_metrics(folder, {**metadata, **metrics}, model)
+        if earlier.get("model") != model:
+            earlier = {}  # results of other weights
+        named = {"model": model, **metadata}
+        write_metrics(folder, {**earlier, **named, **metrics})
         if is_finetuned(folder):
             write_card(folder, folder)
     return {name: values for name, values in metrics.items() if values}
