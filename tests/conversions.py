@@ -12,6 +12,7 @@ import safetensors.numpy
 from albert_tf.base.errors import InputError
 from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.conversion.variable_names import ALBERT_ZH, stored_tensors
+from albert_tf.training import checkpoints
 
 
 def with_slots(table: dict, names=("adam_m", "adam_v")) -> dict:
@@ -54,11 +55,11 @@ def check_nothing_left(folder: pathlib.Path, before: set) -> None:
     assert {p.name for p in folder.iterdir()} == before
 
 
-def refuse(folder, source, message, to="model_dir", config_file=None) -> str:
+def refuse(folder, source, message, to="model_dir") -> str:
     """Assert that a conversion fails, leaving no files; return the message."""
     before = {p.name for p in folder.iterdir()}
     with pytest.raises(InputError, match=message) as caught:
-        convert(str(source), str(folder / "out"), to, config_file=config_file)
+        convert(str(source), str(folder / "out"), to)
     check_nothing_left(folder, before)
     return str(caught.value)
 
@@ -69,8 +70,7 @@ def huggingface(tmp_path, golden, **config) -> tuple[pathlib.Path, dict]:
     folder = tmp_path / "hf"
     convert(source, str(folder), "huggingface")
     if config:
-        path = folder / "config.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | config))
+        update(folder / "config.json", **config)
     return folder, safetensors.numpy.load_file(folder / "model.safetensors")
 
 
@@ -78,6 +78,23 @@ def rewrite(folder: pathlib.Path, tensors: dict) -> None:
     safetensors.numpy.save_file(tensors, folder / "model.safetensors")
 
 
+def weights_of(folder) -> dict[str, np.ndarray]:
+    """Return {name: array} for the weights in a model directory."""
+    prefix = checkpoints.for_inference(str(folder))
+    read = checkpoints.reader(prefix)
+    return {name: read(name) for name in checkpoints.read_table(prefix)}
+
+
 def edit(path: pathlib.Path, change) -> None:
     """Rewrite a JSON file with a function that changes its content."""
     path.write_text(json.dumps(change(json.loads(path.read_text("utf-8")))))
+
+
+def update(path: pathlib.Path, **changes) -> None:
+    """Change keys of a JSON object; a value of None removes the key."""
+
+    def change(values: dict) -> dict:
+        pairs = (values | changes).items()
+        return {key: value for key, value in pairs if value is not None}
+
+    edit(path, change)

@@ -51,18 +51,16 @@ def _entry(program, field: dataclasses.Field) -> str:
     """Return the help text for a setting's flag."""
     metadata, value = field.metadata, value_of(field)
     name = f"--{field.name}{value}" if value else f"--[no]{field.name}"
-    default = program.default_words(field)
     aliases = [a for a, name in program.aliases.items() if name == field.name]
-    parts = (
-        metadata["help"],
-        f"One of: {', '.join(map(word, metadata['choices'] or ()))}.",
-        f"Default: {default}.",
-        f"Also --{', --'.join(aliases)}.",
-        "Required.",
-    )
-    choices = metadata["choices"] and types_of(field) != NUMBER_OR_WORD
-    included = True, choices, default, aliases, program.required(field)
-    text = " ".join(x for x, t in zip(parts, included, strict=True) if t)
+    text = metadata["help"]
+    if metadata["choices"] and types_of(field) != NUMBER_OR_WORD:
+        text += f" One of: {', '.join(map(word, metadata['choices']))}."
+    if default := program.default_words(field):
+        text += f" Default: {default}."
+    if aliases:
+        text += f" Also --{', --'.join(aliases)}."
+    if program.required(field):
+        text += " Required."
     return f"  {name}\n{_filled(text, ' ' * 6)}"
 
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from albert_tf.base import files, program
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.replacing import atomic_folder
-from albert_tf.base.settings import TASK, Validated, setting
+from albert_tf.base.settings import Validated, setting
 from albert_tf.conversion import huggingface, plbert, tf1
 from albert_tf.conversion.huggingface_heads import (
     FLAGS,
@@ -272,39 +272,11 @@ class ConversionConfig(Validated):
     to: str = setting(
         "model_dir", "Output format.", choices=tuple(TARGETS), required=True
     )
-    albert_config_file: str | None = setting(
-        None,
-        "Config to use for the weights.",
-        means="the config next to the weights",
-    )
-    pairs: bool = setting(
-        False,
-        "Treat a Hugging Face or TF1 classifier as a classifier of text pairs. "
-        "Its files do not record this property.",
-        group=TASK,
-    )
-    task: str | None = setting(
-        None,
-        "Task of the head in a TF1 checkpoint, which does not store labels: a "
-        "value of finetune.py's --task.",
-        means="classification or SQuAD",
-        group=TASK,
-    )
-    encoder_only: bool = setting(
-        False,
-        "Keep only the encoder, without any head.",
-        group=TASK,
-    )
     half_precision: bool = setting(
         False,
         "Store the weights of a Hugging Face or sentence-transformers folder "
         "as float16, which halves the file size; programs still compute in "
         "float32.",
-    )
-    strict: bool = setting(
-        False,
-        "Fail instead of warning if a rule of a Hugging Face tokenizer has no "
-        "equivalent in this project.",
     )
 
 
@@ -321,20 +293,10 @@ class Converted:
     lines: tuple[str, ...]
 
 
-@program.command(ConversionConfig)
-def convert_checkpoint(config: ConversionConfig) -> Converted:
+@program.command(ConversionConfig, Reading)
+def convert_checkpoint(config: ConversionConfig, reading: Reading) -> Converted:
     """Convert a model to a model directory or to another project's format."""
-    lines = convert(
-        config.input,
-        config.output,
-        config.to,
-        config.half_precision,
-        config_file=config.albert_config_file,
-        pairs=config.pairs,
-        encoder_only=config.encoder_only,
-        strict=config.strict,
-        task=config.task,
-    )
+    lines = convert(**vars(config), **vars(reading))
     print("\n".join(lines))
     return Converted(config.output, tuple(lines))
 

@@ -4,9 +4,11 @@ import dataclasses
 import math
 import os
 from collections.abc import Callable
+from types import ModuleType
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
+from albert_tf.base.settings import TASK, Validated, setting
 from albert_tf.conversion import huggingface, plbert, tf1
 from albert_tf.conversion.hub_tokenizer import read_tokenizer
 from albert_tf.conversion.huggingface_heads import (
@@ -60,24 +62,37 @@ SHAPE_SETTINGS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Reading:
-    """Options for reading a model's files.
+class Reading(Validated):
+    """Options for reading a model's files."""
 
-    Attributes:
-      config_file: a config to use instead of the config next to the weights.
-      pairs: whether a classifier classifies text pairs, if no file specifies
-        this property.
-      encoder_only: whether to keep only the encoder, regardless of the head.
-      strict: whether to raise an error if the tokenizer has no exact equivalent
-        in this package.
-      task: the name of the task that a TF1 checkpoint's head belongs to.
-    """
-
-    config_file: str | None = None
-    pairs: bool = False
-    encoder_only: bool = False
-    strict: bool = False
-    task: str | None = None
+    albert_config_file: str | None = setting(
+        None,
+        "Config to use for the weights.",
+        means="the config next to the weights",
+    )
+    pairs: bool = setting(
+        False,
+        "Treat a Hugging Face or TF1 classifier as a classifier of text pairs. "
+        "Its files do not record this property.",
+        group=TASK,
+    )
+    task: str | None = setting(
+        None,
+        "Task of the head in a TF1 checkpoint, which does not store labels: a "
+        "value of finetune.py's --task.",
+        means="classification or SQuAD",
+        group=TASK,
+    )
+    encoder_only: bool = setting(
+        False,
+        "Keep only the encoder, without any head.",
+        group=TASK,
+    )
+    strict: bool = setting(
+        False,
+        "Fail instead of warning if a rule of a Hugging Face tokenizer has no "
+        "equivalent in this project.",
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +136,7 @@ def open_tf1(prefix: str, options: Reading) -> Source:
     """Open a TF1 checkpoint with its config and vocabulary."""
     tensors = tf1.without_scope(tf1.open_checkpoint(prefix))
     config, warnings = tf1.read_config(
-        options.config_file or tf1.find_config(prefix), tensors
+        options.albert_config_file or tf1.find_config(prefix), tensors
     )
     layout = tf1.layout_of(tensors)
     task, head = None, {}
@@ -177,7 +192,7 @@ def open_model_dir(prefix: str, options: Reading) -> Source:
     if options.encoder_only:
         encoder = MODEL_DIR.encoder
         tensors = tensors.where(lambda name: name.startswith(encoder))
-    config_file = options.config_file or files.join(folder, CONFIG_FILE)
+    config_file = options.albert_config_file or files.join(folder, CONFIG_FILE)
     config = AlbertConfig.from_json_file(config_file)
     return Source(
         MODEL_DIR,
@@ -207,14 +222,26 @@ def _huggingface_task(
     return modules.task(positions) if modules and not task else task
 
 
+def read_config(
+    library: ModuleType, path: str, options: Reading
+) -> tuple[AlbertConfig, list[str]]:
+    """Return the config that the options name, or else a library's config.
+
+    Also return warnings about the config.
+    """
+    config, warnings = library.read_config(path)
+    if options.albert_config_file:
+        config = AlbertConfig.from_json_file(options.albert_config_file)
+        return config, []
+    return config, warnings
+
+
 def open_huggingface(path: str, options: Reading) -> Source:
     """Open a Hugging Face folder, including a task's head."""
     modules = None if options.encoder_only else read_modules(path)
     folder = modules.folder if modules else encoder_folder(path)
     config_path = files.join(folder, huggingface.CONFIG)
-    config, warnings = huggingface.read_config(config_path)
-    if options.config_file:
-        config, warnings = AlbertConfig.from_json_file(options.config_file), []
+    config, warnings = read_config(huggingface, config_path, options)
     tensors, weights = huggingface.open_weights(
         folder, config, options.encoder_only
     )
@@ -255,9 +282,7 @@ def open_huggingface(path: str, options: Reading) -> Source:
 
 def open_plbert(path: str, options: Reading) -> Source:
     """Open a folder of PL-BERT or StyleTTS 2, with its heads."""
-    config, warnings = plbert.read_config(path)
-    if options.config_file:
-        config, warnings = AlbertConfig.from_json_file(options.config_file), []
+    config, warnings = read_config(plbert, path, options)
     tensors, weights = plbert.open_weights(path, config)
     if options.encoder_only:
         tensors = tensors.where(lambda name: name.startswith(PLBERT.encoder))

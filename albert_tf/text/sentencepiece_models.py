@@ -218,13 +218,6 @@ def is_word_start(piece: str) -> bool:
     return piece in SYMBOLS or not ENGLISH.issuperset(piece.lower())
 
 
-def _encode_number(
-    model: sentencepiece.SentencePieceProcessor, number: str
-) -> list[Span]:
-    proto = model.encode(number, out_type="immutable_proto")
-    return [(piece.id, piece.begin, piece.end) for piece in proto.pieces]
-
-
 def _drop_word_mark(
     model: sentencepiece.SentencePieceProcessor, spans: list[Span]
 ) -> list[Span]:
@@ -262,7 +255,8 @@ def digit_comma_splits(
         if piece[-1:] != "," or not piece[-2:-1].isdigit():
             continue
         number = piece[:-1].replace(WORD_MARK, "")
-        spans = _encode_number(model, number)
+        proto = model.encode(number, out_type="immutable_proto")
+        spans = [(piece.id, piece.begin, piece.end) for piece in proto.pieces]
         if variant == "strip" and not piece.startswith(WORD_MARK):
             spans = _drop_word_mark(model, spans)
         splits[i] = [*spans, (comma, len(number), len(number) + 1)]

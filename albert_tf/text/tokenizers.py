@@ -306,13 +306,9 @@ class SentencePieceTokenizer(Tokenizer):
     def __init__(self, content: bytes, config: TextConfig):
         self._model, pieces, self._textless = load_model(content)
         # The model file defines these two pieces, regardless of their names.
-        named = zip(
-            (self._model.pad_id(), self._model.unk_id()),
-            self.special,
-            strict=False,
-        )
-        pad, unk = (pieces[i] if i >= 0 else name for i, name in named)
-        self.special = (pad, unk, *self.special[2:])
+        pad_id, unk_id = self._model.pad_id(), self._model.unk_id()
+        pad = pieces[pad_id] if pad_id >= 0 else self.special[0]
+        self.special = (pad, pieces[unk_id], *self.special[2:])
         super().__init__(content, pieces, config)
         self.lone_mark = [self._ids.get(WORD_MARK)]
         self.splits = digit_comma_splits(

@@ -127,7 +127,7 @@ def test_inputs_that_are_no_model(golden, tmp_path):
         str(two / "a.ckpt"),
         str(tmp_path / "dir"),
         "model_dir",
-        config_file=str(config_file),
+        albert_config_file=str(config_file),
     )
 
 
