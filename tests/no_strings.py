@@ -16,8 +16,8 @@ def pytest_runtest_makereport(item, call):
     if not (report.failed and call.excinfo):
         return
     error = call.excinfo.value
-    told = f"{error} {getattr(error, 'stderr', '')} {report.longrepr}"
-    if MISSING in told or "No module named 'tensorflow_text'" in told:
+    text = f"{error} {getattr(error, 'stderr', '')} {report.longrepr}"
+    if MISSING in text or "No module named 'tensorflow_text'" in text:
         path, line, _ = item.location
         report.outcome = "skipped"
         report.longrepr = path, line, "needs tensorflow_text"

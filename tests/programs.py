@@ -62,11 +62,11 @@ def _start(arguments: list[str], cwd: str, streams: list[str]) -> None:
     os._exit(status)
 
 
-def _serve(asked, answers) -> None:
+def _serve(requests, answers) -> None:
     """Run the program in each request line; reply with its exit status."""
     for name in [n for n in sys.modules if n.split(".")[0] == "albert_tf"]:
         del sys.modules[name]
-    for line in asked:
+    for line in requests:
         if not (child := os.fork()):
             _start(**json.loads(line))
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -76,14 +76,14 @@ def _serve(asked, answers) -> None:
 @functools.cache
 def server():
     """Fork the server; return its pipes for requests and replies."""
-    (asked, asks), (answered, answers) = os.pipe(), os.pipe()
+    (requests, request_pipe), (answered, answers) = os.pipe(), os.pipe()
     if not os.fork():
-        os.close(asks)
-        _serve(open(asked), open(answers, "w"))
+        os.close(request_pipe)
+        _serve(open(requests), open(answers, "w"))
         os._exit(0)
-    os.close(asked)
+    os.close(requests)
     os.close(answers)
-    return open(asks, "w"), open(answered)
+    return open(request_pipe, "w"), open(answered)
 
 
 def run(*arguments: object, cwd: object = ".", stdin: str = ""):
@@ -94,9 +94,9 @@ def run(*arguments: object, cwd: object = ".", stdin: str = ""):
         for path, text in zip(streams, (stdin, "", ""), strict=True):
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
-        asked = {"arguments": command, "cwd": str(cwd), "streams": streams}
-        asks, answered = server()
-        print(json.dumps(asked), file=asks, flush=True)
+        request = {"arguments": command, "cwd": str(cwd), "streams": streams}
+        requests, answered = server()
+        print(json.dumps(request), file=requests, flush=True)
         status = int(answered.readline())
         outputs = []
         for path in streams[1:]:

@@ -35,8 +35,8 @@ def write_config(path, config, **changes) -> None:
     values = json.loads(config.to_json()) | HISTORICAL | changes
     for key in ("sharing", "embedding_norm"):
         del values[key]
-    kept = {k: v for k, v in values.items() if v is not None}
-    path.write_text(json.dumps(kept))
+    present = {k: v for k, v in values.items() if v is not None}
+    path.write_text(json.dumps(present))
 
 
 def assert_same(left: dict, right: dict) -> None:

@@ -62,8 +62,8 @@ def cells(program: Program, field: dataclasses.Field) -> tuple[str, ...]:
 def programs() -> Iterator[tuple[Program, str]]:
     """Yield (program, name) for the model's config and for each command."""
     yield Program(AlbertConfig, (AlbertConfig,)), "albert_config.json"
-    for place in PROJECT["scripts"].values():
-        module = importlib.import_module(place.removesuffix(":cli"))
+    for target in PROJECT["scripts"].values():
+        module = importlib.import_module(target.removesuffix(":cli"))
         yield module.cli.__self__, module.__name__.removeprefix("albert_tf.")
 
 

@@ -131,14 +131,14 @@ def test_damaged_character_maps_are_refused():
     size = int.from_bytes(intact[:4], "little")
     units = np.frombuffer(intact, "<u4", size // 4, 4)
     leaf = 4 + 4 * int(np.flatnonzero(units >> 31)[0])
-    for place, number in {
+    for offset, number in {
         0: size + 4,  # the size of the array
         4: units[0] | 0x3FFFF << 10,  # a child beyond the array
         leaf: 0xFFFFFFFF,  # a replacement beyond the end
         len(intact) - 4: 0x61616161,  # a last replacement without an end
     }.items():
         number = int(number).to_bytes(4, "little")
-        damaged = intact[:place] + number + intact[place + 4 :]
+        damaged = intact[:offset] + number + intact[offset + 4 :]
         proto.normalizer_spec.precompiled_charsmap = damaged
         with pytest.raises(InputError, match="map of a SentencePiece model"):
             read_model(proto.SerializeToString())

@@ -15,15 +15,15 @@ def instances(rng, batch=64, tokens=48):
     starts = rng.random((batch, tokens)) < 0.7
     lengths = rng.integers(8, tokens + 1, batch)
     separators = rng.integers(2, lengths - 2)[:, None]
-    place = np.arange(tokens)
-    real = place < lengths[:, None]
-    special = (place == 0) | (place == separators)
-    special |= place == lengths[:, None] - 1
+    position = np.arange(tokens)
+    real = position < lengths[:, None]
+    special = (position == 0) | (position == separators)
+    special |= position == lengths[:, None] - 1
     ids[special] = SEP
     ids[~real] = 0
     return Instances(
         input_ids=ids,
-        segment_ids=real & (place > separators),
+        segment_ids=real & (position > separators),
         maskable=real & ~special,
         starts=starts | special,
         lengths=lengths,

@@ -24,10 +24,10 @@ def make_run(output_dir, **kwargs):
 def go(started, *hooks, evaluate=None, batches=tiny.train_batches):
     """Train with the usual and additional hooks; return the trainer."""
     trainer = started.trainer
-    every = trainer.training.eval_steps
+    eval_steps = trainer.training.eval_steps
     evaluator = trainer.evaluator
     evaluate = evaluate or (lambda: evaluator.evaluate(tiny.eval_batches))
-    keep = KeepBest(every, "mlm_accuracy")
+    keep = KeepBest(eval_steps, "mlm_accuracy")
     usual = standard(trainer.training, evaluate, keep)
     run.train(started, batches, [*hooks, *usual])
     return trainer

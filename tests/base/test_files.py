@@ -53,9 +53,9 @@ def test_two_stars_reach_every_depth(folder):
 @pytest.mark.parametrize("scheme", ["{}", "file://{}"])
 def test_a_folder_s_own_name_is_no_pattern(folder, scheme):
     """Brackets and stars in the name of the searched folder are literal."""
-    place = scheme.format(folder / "b[1]*?")
-    files.write_text(files.join(place, "a.txt"), "a")
-    assert files.matches("*.txt", place) == [files.join(place, "a.txt")]
+    inner = scheme.format(folder / "b[1]*?")
+    files.write_text(files.join(inner, "a.txt"), "a")
+    assert files.matches("*.txt", inner) == [files.join(inner, "a.txt")]
 
 
 def test_hidden_files(folder):
@@ -97,20 +97,20 @@ def test_what_is_inside_a_folder(root, end):
 
     A path that begins with `out2/` is not.
     """
-    place = f"{root}data/out{end}"
+    output = f"{root}data/out{end}"
     inside = ["data/out", "data/out/a", "data/out/a/b.txt"]
     outside = ["data", "data/out2", "data/out2/a", "data/a/out", "out/a"]
-    assert all(files.is_inside(root + path, place) for path in inside)
-    assert not any(files.is_inside(root + path, place) for path in outside)
+    assert all(files.is_inside(root + path, output) for path in inside)
+    assert not any(files.is_inside(root + path, output) for path in outside)
 
 
 def test_walking_a_folder(folder):
     """Walking yields the same folders and file names as in TensorFlow."""
 
-    def met(found):
-        return {place: sorted(names) for place, _, names in found}
+    def tree(found):
+        return {path: sorted(names) for path, _, names in found}
 
-    assert met(files.walk(str(folder))) == met(tf.io.gfile.walk(str(folder)))
+    assert tree(files.walk(str(folder))) == tree(tf.io.gfile.walk(str(folder)))
 
 
 def test_names_in_a_folder(folder):
@@ -137,11 +137,11 @@ def test_folders_are_made_and_removed(folder):
     assert not files.exists(f"{folder}/x")
 
 
-@pytest.mark.parametrize("place", ["a.txt", "a.txt/x"])
-def test_a_folder_does_not_lie_where_a_file_is(folder, place):
+@pytest.mark.parametrize("path", ["a.txt", "a.txt/x"])
+def test_a_folder_does_not_lie_where_a_file_is(folder, path):
     """Creating a folder at a file's path fails, and the file stays."""
-    with pytest.raises(InputError, match=f"existing file.*{place}"):
-        files.make_folder(f"{folder}/{place}")
+    with pytest.raises(InputError, match=f"existing file.*{path}"):
+        files.make_folder(f"{folder}/{path}")
     assert files.is_file(f"{folder}/a.txt")
 
 
@@ -158,14 +158,14 @@ def test_json_that_cannot_be_read_is_explained(folder):
     is not UTF-8. Too many nested levels, or a value that is not an object, also
     raise an error.
     """
-    for text, said in (
+    for text, message in (
         ('{\n"a": oops}', "It must be JSON: .*x.json, line 2$"),
         ("[" * 101 + "]" * 101, "JSON: too many levels. Received: .*x.json$"),
         ("[" * 100_000, "JSON: too many levels. Received: .*x.json$"),
         ('{"a":' * 100 + "{}" + "}" * 100, "too many levels"),
     ):
         (folder / "x.json").write_text(text)
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=message):
             files.read_json(f"{folder}/x.json", "It")
     assert files.json_value("[" * 100 + "]" * 100)
     assert files.json_value('{"a":' * 99 + "{}" + "}" * 99)

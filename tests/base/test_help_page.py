@@ -23,14 +23,14 @@ def test_help_is_a_page_of_the_programs_flags():
     """
     ended = run_script("--rate=x", "--help")
     assert (ended.returncode, ended.stderr) == (0, "")
-    for said in (
+    for entry in (
         "  --model_dir=TEXT\n      A folder. Required.\n",
         "  --steps=INTEGER\n      A number. Also --train_step.\n",
         "  --rate=NUMBER\n      A number. Default: 2.\n",
         "  --[no]train\n      A switch. Default: false.\n",
         "  --policy=NUMBER or auto\n      Either. Default: auto.\n",
     ):
-        assert said in ended.stdout
+        assert entry in ended.stdout
     assert run_script("-h").stdout == ended.stdout
     assert "--alsologtostderr" in run_script("--helpfull").stdout
 

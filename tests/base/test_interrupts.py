@@ -83,5 +83,5 @@ def test_a_second_interrupt_ends_a_program_at_once():
     with pytest.raises(subprocess.TimeoutExpired):
         program.wait(0.5)
     program.send_signal(signal.SIGINT)
-    told = program.communicate(timeout=20)[1]
-    assert (program.returncode, told) == (130, "error: interrupted\n")
+    errors = program.communicate(timeout=20)[1]
+    assert (program.returncode, errors) == (130, "error: interrupted\n")

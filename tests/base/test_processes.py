@@ -137,8 +137,10 @@ def test_an_interrupt_ends_all_processes_quietly(whom):
     assert [program.stdout.readline() for _ in "ab"] == ["begun\n"] * 2
     kill = os.killpg if whom == "all" else os.kill
     kill(program.pid, signal.SIGINT)
-    told = program.communicate(timeout=30)[1]  # until all have closed the pipe
-    assert (program.returncode, told) == (130, "error: interrupted\n")
+    errors = program.communicate(timeout=30)[
+        1
+    ]  # until all have closed the pipe
+    assert (program.returncode, errors) == (130, "error: interrupted\n")
 
 
 def test_a_users_script_needs_no_guard(tmp_path):

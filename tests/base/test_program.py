@@ -85,13 +85,13 @@ def _interrupted(folder, library, arguments):
     """
     (folder / library).mkdir()
     (folder / library / "__init__.py").write_text(SLOW_LIBRARY)
-    places = os.pathsep.join([str(folder), os.getcwd()])
+    paths = os.pathsep.join([str(folder), os.getcwd()])
     process = subprocess.Popen(
         [sys.executable, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONPATH": places},
+        env=os.environ | {"PYTHONPATH": paths},
     )
     assert process.stdout.readline() == "importing\n"
     process.send_signal(signal.SIGINT)
@@ -178,12 +178,12 @@ def test_a_flag_may_take_the_arguments_without_a_name(started, capsys):
     assert capsys.readouterr().err == ""
     for positional, more in (("words", ["--words=c"]), (None, [])):
         assert started("a", "b", *more, positional=positional) == (1,)
-        said = "error: Unexpected arguments: a b\n"
-        assert capsys.readouterr().err == said
+        message = "error: Unexpected arguments: a b\n"
+        assert capsys.readouterr().err == message
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "said"),
+    ("error", "status", "text"),
     [
         (InputError("`n` must be 1."), 1, "`n` must be 1."),
         (OSError("no such file"), 1, "no such file"),
@@ -191,14 +191,14 @@ def test_a_flag_may_take_the_arguments_without_a_name(started, capsys):
         (KeyboardInterrupt(), 130, "interrupted\n"),
     ],
 )
-def test_an_error_of_the_user_is_a_line(error, status, said, started, capsys):
+def test_an_error_of_the_user_is_a_line(error, status, text, started, capsys):
     """A user mistake, a file error or Ctrl-C ends the program with one line.
 
     The exit status is 130 for Ctrl-C, and otherwise 1.
     """
     assert started(error=error) == (status, ("x", "y"))
-    told = capsys.readouterr().err
-    assert told.startswith(f"error: {said}") and told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"error: {text}") and printed.count("\n") == 1
 
 
 def test_a_mistake_in_the_code_is_not_hidden(started):
@@ -209,7 +209,7 @@ def test_a_mistake_in_the_code_is_not_hidden(started):
 
 def test_flags_that_cannot_be_parsed_end_a_program(capsys):
     """Missing flagfiles and removed flags are errors with status 1."""
-    for flag, said in (
+    for flag, message in (
         ("--flagfile=/none", "/none"),
         ("--layer_decay=0.5", "error: `layer_decay` was removed"),
     ):
@@ -217,7 +217,7 @@ def test_flags_that_cannot_be_parsed_end_a_program(capsys):
             program._parse(["program", flag])
         assert ended.value.code == 1
         printed = capsys.readouterr()
-        assert said in printed.out + printed.err
+        assert message in printed.out + printed.err
 
 
 @pytest.mark.parametrize("script", ["Use it so.", None])

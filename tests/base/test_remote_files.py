@@ -16,7 +16,6 @@ from tiny_corpus import contents
 from tiny_pretraining import run as run_pretraining
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError
 from albert_tf.conversion import describe
 from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.data.builder import build
@@ -32,7 +31,6 @@ from albert_tf.serving.export import ExportConfig, export_model
 from albert_tf.serving.signatures import ServingConfig
 from albert_tf.tasks.task_config import DataConfig
 from albert_tf.text.tokenizers import TokenizerConfig
-from albert_tf.training.history import History
 
 
 @pytest.fixture(autouse=True)
@@ -61,17 +59,17 @@ def tree(folder: pathlib.Path) -> dict[str, bytes]:
 
 def test_weights_are_converted(model_dir, tmp_path):
     """Remote models can be converted to each format and back, byte for byte."""
-    local, there = model_dir[0], f"file://{tmp_path}/remote"
+    local, remote = model_dir[0], f"file://{tmp_path}/remote"
     convert(local, f"{tmp_path}/hf", "huggingface")
-    convert(local, f"{there}/a", "model_dir")
-    convert(f"{there}/a", f"{there}/b", "tf1")
-    convert(f"{there}/b", f"{there}/c", "huggingface")
-    convert(f"{there}/c", f"{there}/d", "model_dir")
-    convert(f"{there}/d", f"{tmp_path}/back", "huggingface")
+    convert(local, f"{remote}/a", "model_dir")
+    convert(f"{remote}/a", f"{remote}/b", "tf1")
+    convert(f"{remote}/b", f"{remote}/c", "huggingface")
+    convert(f"{remote}/c", f"{remote}/d", "model_dir")
+    convert(f"{remote}/d", f"{tmp_path}/back", "huggingface")
     expected = tree(tmp_path / "hf")
     assert "model.safetensors" in expected
     assert tree(tmp_path / "back") == expected
-    assert files.names(f"{there}/c") == sorted([*expected, "README.md"])
+    assert files.names(f"{remote}/c") == sorted([*expected, "README.md"])
 
 
 def test_weights_are_converted_where_there_is_no_disk(model_dir, tmp_path):
@@ -130,10 +128,10 @@ def test_vocabulary_and_records_are_made(tmp_path, tokenizer_dir, capsys):
 
 def test_a_model_is_described_and_embeds(model_dir, tmp_path):
     """Descriptions and vectors of remote models equal those of local models."""
-    local, there = model_dir
+    local, remote = model_dir
     printed, arrays = [], []
     (tmp_path / "text").write_text("the large bridge\nin winter\n")
-    for root, out in ((local, tmp_path / "a"), (there, tmp_path / "b")):
+    for root, out in ((local, tmp_path / "a"), (remote, tmp_path / "b")):
         printed.append(describe.size_report(f"{root}/albert_config.json"))
         prefix = "file://" if files.is_remote(root) else ""
         text, output = f"{tmp_path}/text", f"{out}.npy"
@@ -148,10 +146,10 @@ def test_a_model_is_exported_and_shrunk(model_dir, tmp_path):
 
     The file names and the exported weights are equal.
     """
-    local, there = model_dir
+    local, remote = model_dir
     for root, out in (
         (local, f"{tmp_path}/a"),
-        (there, f"file://{tmp_path}/b"),
+        (remote, f"file://{tmp_path}/b"),
     ):
         export_model(ExportConfig(root, f"{out}/saved"), ServingConfig())
         config = ShrinkConfig(root, f"{out}/small", num_layers=1)
@@ -161,13 +159,6 @@ def test_a_model_is_exported_and_shrunk(model_dir, tmp_path):
     data = "saved/variables/variables.data-00000-of-00001"
     assert a[data] == b[data]
     assert tf.saved_model.load(f"file://{tmp_path}/b/saved").signatures
-
-
-@pytest.mark.parametrize("program", [describe.size_report, History.read])
-def test_an_unreachable_path_is_the_users_mistake(program):
-    """A path with an unknown scheme raises an error that states the path."""
-    with pytest.raises((InputError, OSError), match="nowhere://bucket/model"):
-        program("nowhere://bucket/model")
 
 
 @pytest.mark.slow

@@ -55,8 +55,8 @@ def test_a_removed_flag_that_changed_nothing_is_left_out(tmp_path):
 )
 def test_values_that_are_now_derived_are_left_out(name, value):
     """A removed flag is ignored if its value matches the current behavior."""
-    known = ["x", "do_train"]
-    assert without_removed([f"--{name}={value}", "--x"], known) == ["--x"]
+    flags = ["x", "do_train"]
+    assert without_removed([f"--{name}={value}", "--x"], flags) == ["--x"]
 
 
 @pytest.mark.parametrize("name", REMOVED)
@@ -96,15 +96,15 @@ def test_all_released_flags_are_named_at_once():
 
 def test_a_value_may_follow_a_released_flag():
     """The value of a released flag may be a separate argument."""
-    known = ["x", "do_train"]
+    flags = ["x", "do_train"]
     same = ["--input_file_mode", "r", "--predict_batch_size", "8"]
     with pytest.raises(InputError, match=r"^`predict_b[^\n]*size=8$"):
-        without_removed([*same, "--x=1"], known)
-    assert without_removed([*same[:2], "--x=1"], known) == ["--x=1"]
+        without_removed([*same, "--x=1"], flags)
+    assert without_removed([*same[:2], "--x=1"], flags) == ["--x=1"]
     # A switch has no value in a separate argument, and a flag is not a value.
-    assert without_removed(["--nouse_tpu", "y"], known) == ["y"]
+    assert without_removed(["--nouse_tpu", "y"], flags) == ["y"]
     with pytest.raises(InputError, match="Received: master=$"):
-        without_removed(["--master", "--x=1"], known)
+        without_removed(["--master", "--x=1"], flags)
 
 
 def test_advice_names_flags_that_exist():

@@ -215,7 +215,7 @@ def test_nothing_goes_before_a_filled_folder_is_whole(folder, monkeypatch):
             raise OSError("No space left on device")
         copied.append(shutil.copyfile(name, to))
 
-    monkeypatch.setattr("os.path.ismount", lambda place: place == str(path))
+    monkeypatch.setattr("os.path.ismount", lambda mount: mount == str(path))
     monkeypatch.setattr(files, "copy", copy)
     with pytest.raises(OSError, match="No space"):
         with atomic_folder(str(path), True) as temporary:
@@ -224,7 +224,7 @@ def test_nothing_goes_before_a_filled_folder_is_whole(folder, monkeypatch):
     assert copied and sorted(x for x in path.rglob("*")) == before
     assert (path / "c.txt").read_text() == "c"
     monkeypatch.undo()
-    monkeypatch.setattr("os.path.ismount", lambda place: place == str(path))
+    monkeypatch.setattr("os.path.ismount", lambda mount: mount == str(path))
     with atomic_folder(str(path), True) as temporary:
         files.write_text(f"{temporary}/c.txt", "new")
     assert [x.name for x in path.rglob("*")] == ["c.txt"]

@@ -14,7 +14,9 @@ from conversions import (
     check_nothing_left,
     refuse,
     release,
+    update,
     vocabulary,
+    weights_of,
     with_slots,
     zh_table,
 )
@@ -46,16 +48,6 @@ def test_tf1_round_trip(name, slots, tmp_path):
         for folder in ("in", "back")
     )
     assert left == right
-
-
-def test_half_precision_is_widened(golden, tmp_path):
-    """16-bit weights become float32 weights with equal values."""
-    half = {n: v.astype(np.float16) for n, v in golden.weights.items()}
-    source = release(tmp_path / "in", golden.config, half)
-    convert(source, str(tmp_path / "out"), "tf1")
-    wide = {n: v.astype(np.float32) for n, v in half.items()}
-    back = released_files.read_all(str(tmp_path / "out/model.ckpt-best"))
-    released_files.assert_same(back, wide)
 
 
 def test_a_converted_release_computes_the_released_numbers(golden, tmp_path):
@@ -181,9 +173,7 @@ def test_averages_stay_behind(tmp_path):
     prefix = checkpoints.save(folder, variables, 7)
     lines = convert(prefix, str(tmp_path / "copy"), "model_dir")
     assert "warning: the weight averages are omitted; see best/" in lines
-    copy = str(tmp_path / "copy" / "ckpt-7")
-    read = checkpoints.reader(copy)
-    table = {name: read(name) for name in checkpoints.read_table(copy)}
+    table = weights_of(tmp_path / "copy")
     table["optimizer/iterations"] = np.int64(table["optimizer/iterations"])
     released_files.assert_same(table, state)
 
@@ -293,11 +283,10 @@ def test_sentencepiece_is_carried(golden, tmp_path):
     values = json.loads(path.read_text())
     assert values["do_lower_case"] and not values["keep_accents"]
     # The settings of this tokenizer class override the others.
-    values |= {"do_lower_case": False, "tokenizer_class": "AlbertTokenizer"}
-    path.write_text(json.dumps(values))
+    update(path, do_lower_case=False, tokenizer_class="AlbertTokenizer")
     convert(str(hf), str(tmp_path / "dir2"), "model_dir")
-    there = json.loads((tmp_path / "dir2" / "tokenizer.json").read_text())
-    assert there["do_lower_case"] is False
+    settings = json.loads((tmp_path / "dir2" / "tokenizer.json").read_text())
+    assert settings["do_lower_case"] is False
 
 
 def test_outputs_are_new(golden, tmp_path):

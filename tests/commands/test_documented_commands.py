@@ -70,14 +70,14 @@ def mistakes():
 
     The error of a valid command is an empty string.
     """
-    asked = {p.name: commands(p.read_text(encoding="utf-8")) for p in PAGES}
-    every = json.dumps([c for page in asked.values() for c in page])
-    result = programs.run("-c", SCRIPT, cwd=ROOT, stdin=every)
+    by_page = {p.name: commands(p.read_text(encoding="utf-8")) for p in PAGES}
+    requests = json.dumps([c for page in by_page.values() for c in page])
+    result = programs.run("-c", SCRIPT, cwd=ROOT, stdin=requests)
     assert result.returncode == 0, result.stderr
     answers = iter(json.loads(result.stdout.splitlines()[-1]))
     return {
         name: {" ".join((module, *words)): next(answers) for module, words in x}
-        for name, x in asked.items()
+        for name, x in by_page.items()
     }
 
 
@@ -87,14 +87,14 @@ def test_documented_commands_are_taken(mistakes, page):
     assert {c: m for c, m in mistakes[page].items() if m} == {}
 
 
-@pytest.mark.parametrize("place", PROJECT["scripts"].values())
-def test_a_module_is_a_program_only_as_a_script(place, monkeypatch):
+@pytest.mark.parametrize("target", PROJECT["scripts"].values())
+def test_a_module_is_a_program_only_as_a_script(target, monkeypatch):
     """`python -m` runs the program, and an import does not."""
     pytest.importorskip("gradio")
-    module, ran = importlib.import_module(place.removesuffix(":cli")), []
+    module, ran = importlib.import_module(target.removesuffix(":cli")), []
     home = module.cli.__self__.function.__module__
-    monkeypatch.setattr(f"{home}.cli", lambda: ran.append(place))
-    for name, wanted in (("a", []), ("__main__", [place]), ("z", [place])):
+    monkeypatch.setattr(f"{home}.cli", lambda: ran.append(target))
+    for name, wanted in (("a", []), ("__main__", [target]), ("z", [target])):
         runpy.run_path(module.__file__, run_name=name)
         assert ran == wanted
 
@@ -102,8 +102,8 @@ def test_a_module_is_a_program_only_as_a_script(place, monkeypatch):
 def test_every_program_is_documented_by_a_command(mistakes):
     """Each program occurs in a documented command."""
     found = {c.split()[0] for page in mistakes.values() for c in page}
-    places = PROJECT["scripts"].values()
-    modules = {place.removesuffix(":cli") for place in places}
+    targets = PROJECT["scripts"].values()
+    modules = {target.removesuffix(":cli") for target in targets}
     scripts = {"create_pretraining_data", "pretrain", "finetune"}
     assert found == {
         name.removeprefix("albert_tf.") if name[10:] in scripts else name

@@ -158,8 +158,10 @@ def test_texts_have_128_tokens_by_default(pretrained_dir, tmp_path):
         dataclasses.replace(find(kind), labels=labels).save(str(tmp_path))
         c = completed(EmbedConfig(str(tmp_path), "a", "x.npy"), config)
         assert (c.max_seq_length, c.pooling) == (24, "mean")
-    given = EmbedConfig(pretrained_dir, "a", "x.npy", "cls", max_seq_length=9)
-    assert completed(given, config) == given
+    complete = EmbedConfig(
+        pretrained_dir, "a", "x.npy", "cls", max_seq_length=9
+    )
+    assert completed(complete, config) == complete
 
 
 @pytest.mark.parametrize(

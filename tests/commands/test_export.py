@@ -200,7 +200,7 @@ def test_an_export_of_any_format_may_be_replaced(to, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("make", "to", "said"),
+    ("make", "to", "message"),
     [
         (lite_export, "onnx", "another format: litert\n"),
         (tensorflow_export, "onnx", "another format: saved_model\n"),
@@ -208,7 +208,7 @@ def test_an_export_of_any_format_may_be_replaced(to, tmp_path):
     ],
 )
 def test_an_export_in_another_format_is_named(
-    pretrained_dir, tmp_path, monkeypatch, capsys, make, to, said
+    pretrained_dir, tmp_path, monkeypatch, capsys, make, to, message
 ):
     """A message names the format of an earlier export that is replaced.
 
@@ -220,7 +220,9 @@ def test_an_export_in_another_format_is_named(
     monkeypatch.setattr(export, "verify", lambda *_: same)
     written(pretrained_dir, make(tmp_path / "out"), to=to)
     _, _, found = capsys.readouterr().out.rpartition("earlier export in ")
-    assert found.startswith(said) if said else "another format" not in found
+    assert (
+        found.startswith(message) if message else "another format" not in found
+    )
     written(pretrained_dir, tmp_path / "new", to=to)
     assert "earlier export" not in capsys.readouterr().out
 
@@ -351,9 +353,9 @@ def test_an_export_is_replaced_whole_or_not_at_all(
     written(pretrained_dir, out)
     assert graph.read_text() == "new"
     assert batching.read_text() == "max_batch_size { value: 7 }"
-    kept = "Kept from the earlier export: batching_params.pbtxt\n"
+    note = "Kept from the earlier export: batching_params.pbtxt\n"
     printed = capsys.readouterr().out
-    assert kept in printed and "Lengths" not in printed
+    assert note in printed and "Lengths" not in printed
     assert os.listdir(tmp_path) == ["model"]
 
 
@@ -367,7 +369,7 @@ def test_changed_lengths_are_listed():
 
 
 @pytest.mark.parametrize(
-    ("to", "names", "said"),
+    ("to", "names", "first_line"),
     [
         (
             "saved_model",
@@ -378,7 +380,7 @@ def test_changed_lengths_are_listed():
     ],
 )
 def test_the_size_of_an_export_is_that_of_its_weights(
-    to, names, said, tmp_path, capsys
+    to, names, first_line, tmp_path, capsys
 ):
     """The report states the parameters and the size relative to float32."""
     for name in names:
@@ -392,7 +394,7 @@ def test_the_size_of_an_export_is_that_of_its_weights(
     config = ExportConfig("m", "x", to)
     export.report(server, config, str(tmp_path), found)
     assert capsys.readouterr().out == (
-        f"{said}"
+        f"{first_line}"
         "Largest difference from the Python model: 2.5e-04, in logits\n"
         "300,000 parameters, 1.2 MB in float32; on disk 0.3 MB, 0.250 of that\n"
         f"Wrote {tmp_path}\n"

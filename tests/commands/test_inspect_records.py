@@ -92,8 +92,8 @@ def test_a_word_of_a_lone_mark_and_letters(tmp_path, capsys):
         "next_sentence_labels": [0],
     }
     write(tmp_path / "a.tfrecord", [serialized(**example)])
-    said = "[CLS] the bed [▁ → ▁]bed [SEP]"
-    assert said in printed(capsys, tmp_path / "a.tfrecord")
+    line = "[CLS] the bed [▁ → ▁]bed [SEP]"
+    assert line in printed(capsys, tmp_path / "a.tfrecord")
 
 
 def test_a_record_of_one_segment(folder, capsys):

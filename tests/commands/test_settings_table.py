@@ -39,6 +39,6 @@ def test_run_flags_written_before_flags_were_removed_replay(command):
         for program, name in settings_table.programs()
         if name == command
     )
-    kept = without_removed(lines, fields)
-    assert {line[2:].split("=")[0] for line in kept} <= fields.keys()
-    assert len(kept) < len(lines)
+    remaining = without_removed(lines, fields)
+    assert {line[2:].split("=")[0] for line in remaining} <= fields.keys()
+    assert len(remaining) < len(lines)

@@ -86,12 +86,12 @@ def test_layers_keep_their_groups():
     few = shorter(own, 5)
     assert few.num_hidden_groups == 5
     for block in ("attention_{}_0/query/kernel", "ffn_{}_0/output/bias"):
-        kept = [
+        remaining = [
             i
             for i in range(12)
             if keeps_variable(f"albert/encoder/{block.format(i)}", few)
         ]
-        assert kept == [0, 1, 2, 3, 4]
+        assert remaining == [0, 1, 2, 3, 4]
     assert keeps_variable("albert/pooler/kernel", few)
     with pytest.raises(InputError, match="at most.*12"):
         shorter(config, 13)
@@ -157,10 +157,10 @@ def test_so_many_examples_say_what_heads_are_worth(
     finished, opinions, tmp_path, monkeypatch, capsys
 ):
     """Heads are ranked with at most `HEAD_EXAMPLES` training examples."""
-    asked = []
+    sizes = []
 
     def importances(network, task, batches):
-        asked.extend(batch["input_ids"].shape[0] for batch in batches)
+        sizes.extend(batch["input_ids"].shape[0] for batch in batches)
         return {"attention_0_0": np.array([0.0, 1.0])}
 
     monkeypatch.setattr(shrink, "importances", importances)
@@ -168,7 +168,7 @@ def test_so_many_examples_say_what_heads_are_worth(
     data = DataConfig(train_file=opinions["train_file"])
     monkeypatch.setattr(shrink, "HEAD_EXAMPLES", 7)
     shrink_model(ShrinkConfig(finished[0], out, num_heads=1), data)
-    assert asked == [1] * 7
+    assert sizes == [1] * 7
     assert HINT in capsys.readouterr().out
     part = "albert/encoder/attention_0_0/query/kernel"
     old, new = (
@@ -194,9 +194,9 @@ def test_pairs_that_nobody_rated(pretrained_dir, tmp_path, capsys):
     of_kind("embedding", folder, pretrained_dir, layers=2)
     config = ShrinkConfig(str(folder), out, num_layers=1)
     shrink_model(config, table("eval_file", "text", "text_pair"))
-    told = capsys.readouterr().out
-    assert HINT not in told
-    lines = map(str.split, told.splitlines())
+    printed = capsys.readouterr().out
+    assert HINT not in printed
+    lines = map(str.split, printed.splitlines())
     assert ["parameters", "mrr", "loss"] in lines
     config = ShrinkConfig(str(folder), f"{out}2", num_heads=4)  # all of them
     for columns in (["text"], ["text", "text_pair"]):

@@ -38,8 +38,8 @@ def test_lengths_are_those_of_the_records_or_of_the_model(tmp_path):
     """
     config = tiny.CONFIG
     assert lengths(TpuCheckConfig(), None, config) == (16, 2)
-    given = TpuCheckConfig(max_seq_length=10, max_predictions_per_seq=4)
-    assert lengths(given, None, config) == (10, 4)
+    explicit = TpuCheckConfig(max_seq_length=10, max_predictions_per_seq=4)
+    assert lengths(explicit, None, config) == (10, 4)
     Metadata(12, 3, 50, "", {"train": (), "eval": ()}).write(str(tmp_path))
     assert lengths(TpuCheckConfig(), str(tmp_path), config) == (12, 3)
     with pytest.raises(InputError, match="max_position_embeddings=16"):
@@ -96,13 +96,13 @@ def test_a_step_that_fits_is_said_to_fit_according_to_the_compiler():
 
 
 @pytest.mark.parametrize(
-    "needed, said", [(17 * GIB, "17.00 GiB of"), (None, "more than")]
+    "needed, amount", [(17 * GIB, "17.00 GiB of"), (None, "more than")]
 )
-def test_a_step_that_does_not_fit_is_a_result(needed, said):
+def test_a_step_that_does_not_fit_is_a_result(needed, amount):
     """If a step does not fit, the memory that it needs is printed if known."""
     compiled = Compiled(False, 4.0, needed, {})
     assert compiled_lines(compiled, 16 * GIB, parse("v3-8")) == [
-        f"does not fit v3: needs {said} 16.00 GiB, according to the TPU "
+        f"does not fit v3: needs {amount} 16.00 GiB, according to the TPU "
         "compiler (4 s)"
     ]
 

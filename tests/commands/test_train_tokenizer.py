@@ -249,10 +249,10 @@ def test_warnings_at_their_limits():
     """Skipping 1% of the bytes or keeping accents causes no warning."""
     few = Counter(bytes=1000, long_bytes=10, letters=100, marked=50)
     assert not list(warnings(few))
-    (said,) = warnings(few + Counter(long_bytes=1))
-    assert said.startswith("1% of the bytes were skipped")
-    (said,) = warnings(few + Counter(accents_dropped=1))
-    assert said.startswith("50.0% of the letters lose an accent")
+    (warning,) = warnings(few + Counter(long_bytes=1))
+    assert warning.startswith("1% of the bytes were skipped")
+    (warning,) = warnings(few + Counter(accents_dropped=1))
+    assert warning.startswith("50.0% of the letters lose an accent")
 
 
 def test_what_is_left_out_is_told_in_bytes(corpus, tmp_path):
@@ -302,12 +302,12 @@ def test_text_that_breaks_off(corpus, tmp_path, monkeypatch, error):
 
 def test_command_line(corpus, tmp_path):
     """The program writes the tokenizer and prints the number of sentences."""
-    said = programs.fresh(
+    printed = programs.fresh(
         *("-m", "albert_tf.train_tokenizer", f"--input_file={corpus}/*"),
         *(f"--output_dir={tmp_path}", "--vocab_size=55", "--nodo_lower_case"),
     )
-    assert "55 pieces from 384 sentences, 0 skipped" in said
-    assert "longer than 4192 bytes; accents dropped\n" in said
+    assert "55 pieces from 384 sentences, 0 skipped" in printed
+    assert "longer than 4192 bytes; accents dropped\n" in printed
     tokenizer = load_tokenizer(str(tmp_path))
     assert tokenizer.vocab_size == 55
     assert not tokenizer.config.do_lower_case

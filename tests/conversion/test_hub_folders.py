@@ -1,12 +1,10 @@
 """transformers and Sentence Transformers load the folders that we write."""
 
 import dataclasses
-import importlib.util
 import os
 import shutil
 
 import numpy as np
-import other_process
 import pytest
 import tensorflow as tf
 import tiny_tasks
@@ -27,13 +25,9 @@ from albert_tf.conversion.sources import find_tokenizer
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.minimal_pairs import load_scorer
 from albert_tf.tasks.registry import load_task
+from albert_tf.text.packing import INPUTS
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training import checkpoints
-
-# Only look for the packages; a process without TensorFlow imports them.
-for package in ("sentence_transformers", "torch", "transformers"):
-    if importlib.util.find_spec(package) is None:
-        pytest.skip(f"could not import {package}", allow_module_level=True)
 
 pytestmark = [pytest.mark.slow, pytest.mark.interchange]
 
@@ -55,13 +49,6 @@ NASTY = [
 
 
 @pytest.fixture(scope="module")
-def there():
-    """Return a function that calls `transformers_side` in another process."""
-    with other_process.calling("transformers_side") as call:
-        yield call
-
-
-@pytest.fixture(scope="module")
 def folder(pretrained_dir, tmp_path_factory):
     """Return the path of a pretrained model in the format of Hugging Face."""
     output = str(tmp_path_factory.mktemp("hub") / "pretrained")
@@ -69,34 +56,34 @@ def folder(pretrained_dir, tmp_path_factory):
     return output
 
 
-def test_ids_are_ours(there, folder, pretrained_dir):
+def test_ids_are_ours(transformers, folder, pretrained_dir):
     """For difficult texts and pairs, transformers' ids equal ours."""
     tokenizer = load_tokenizer(pretrained_dir)
     wanted = [tokenizer.encode_masked(text) for text in NASTY]
     for text, one, other in zip(
-        NASTY, wanted, there("ids", folder, NASTY), strict=True
+        NASTY, wanted, transformers("ids", folder, NASTY), strict=True
     ):
         assert other == one, text
     first, second = ["she reads", "the house"], ["he writes", "over, under"]
     inputs = packed(tokenizer, first, second, length=24)
     names = ("input_ids", "attention_mask", "token_type_ids")
-    theirs = there("packed", folder, first, second)
+    theirs = transformers("packed", folder, first, second)
     for name, rows in zip(names, inputs, strict=True):
         width = theirs[name].shape[1]
         np.testing.assert_array_equal(theirs[name], rows[:, :width])
 
 
-def test_ids_of_word_pieces(there, pretrained, tmp_path):
+def test_ids_of_word_pieces(transformers, pretrained, tmp_path):
     """With a WordPiece vocabulary, transformers' ids equal ours."""
     folder = str(tmp_path / "out")
     convert(pretrained, folder, "huggingface")
     tokenizer = load_tokenizer(pretrained)
     texts = ["The film, WAS  great!", "não 中文 x", *tiny_tasks.FILLERS[:3], ""]
     wanted = [tokenizer.encode(text) for text in texts]
-    assert there("ids", folder, texts) == wanted
+    assert transformers("ids", folder, texts) == wanted
 
 
-def test_vocabulary_that_transformers_saves(there, folder, tmp_path):
+def test_vocabulary_that_transformers_saves(transformers, folder, tmp_path):
     """Reading the `tokenizer.json` that transformers saves keeps all ids.
 
     The tokenizer that is read does not split numbers, and replaces quotation
@@ -106,7 +93,7 @@ def test_vocabulary_that_transformers_saves(there, folder, tmp_path):
     shutil.copytree(folder, again)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         os.remove(os.path.join(again, name))
-    there("save_tokenizer", again, str(tmp_path / "saved"))
+    transformers("save_tokenizer", again, str(tmp_path / "saved"))
     assert not os.path.exists(tmp_path / "saved" / "spiece.model")
     saved, _ = read_tokenizer(str(tmp_path / "saved"))
     tokenizer = find_tokenizer([folder])
@@ -117,12 +104,12 @@ def test_vocabulary_that_transformers_saves(there, folder, tmp_path):
         assert saved.encode_masked(text) == tokenizer.encode_masked(text), text
 
 
-def test_masks_are_filled_alike(there, folder, pretrained_dir):
+def test_masks_are_filled_alike(transformers, folder, pretrained_dir):
     """`pipeline("fill-mask")` returns our server's pieces and probabilities."""
     text = "she walks over the [MASK]."
     server = server_of(pretrained_dir)
     ours = server.call("fill_mask", strings([text]))
-    theirs = there("fill_masks", folder, text)
+    theirs = transformers("fill_masks", folder, text)
     np.testing.assert_allclose(
         [score for _, score in theirs], ours["probabilities"][0, 0], atol=1e-5
     )
@@ -132,17 +119,17 @@ def test_masks_are_filled_alike(there, folder, pretrained_dir):
     ]
 
 
-def test_sentences_are_scored_alike(there, folder, pretrained_dir):
+def test_sentences_are_scored_alike(transformers, folder, pretrained_dir):
     """Pseudo-log-likelihoods equal those that transformers computes."""
     scorer = load_scorer(pretrained_dir)
     texts = ["she walks", "over the house", "walks she"]
-    theirs = there(
+    theirs = transformers(
         "pseudo_log_likelihoods", folder, texts, scorer.tokenizer.mask_id
     )
     np.testing.assert_allclose(scorer(texts), theirs, rtol=1e-4)
 
 
-def test_labels_go_along(there, pretrained_dir, tmp_path):
+def test_labels_go_along(transformers, pretrained_dir, tmp_path):
     """`pipeline("text-classification")` returns our server's probabilities."""
     source, output = str(tmp_path / "model"), str(tmp_path / "out")
     names = ("bad", "fair", "好")
@@ -150,7 +137,7 @@ def test_labels_go_along(there, pretrained_dir, tmp_path):
     convert(source, output, "huggingface")
     text = "the small garden"
     ours = server_of(source).call("classify", strings([text]))
-    theirs = there("labels", output, text)
+    theirs = transformers("labels", output, text)
     assert set(theirs) == set(names)
     np.testing.assert_allclose(
         [theirs[name] for name in names], ours["probabilities"][0], atol=1e-5
@@ -166,8 +153,7 @@ def batch_for(kind, tokenizer) -> dict[str, np.ndarray]:
     inputs = packed(tokenizer, texts, ["", "she walks", "", "over"], length=12)
     if kind == "multiple_choice":
         inputs = [x.reshape(2, 2, 12) for x in inputs]
-    names = ("input_ids", "input_mask", "segment_ids")
-    return dict(zip(names, inputs, strict=True))
+    return dict(zip(INPUTS, inputs, strict=True))
 
 
 def check_alike(ours, theirs, mask) -> None:
@@ -186,13 +172,13 @@ KINDS = [kind for kind in HEADS if kind != "embedding"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_heads_of_tasks(kind, there, pretrained_dir, tmp_path):
+def test_heads_of_tasks(kind, transformers, pretrained_dir, tmp_path):
     """transformers loads each kind of head and returns our model's outputs."""
     source, output = str(tmp_path / "model"), str(tmp_path / "out")
     model = of_kind(kind, source, pretrained_dir)
     convert(source, output, "huggingface")
     batch = batch_for(kind, load_tokenizer(pretrained_dir))
-    theirs, loading = there("logits", output, HEADS[kind][0], batch)
+    theirs, loading = transformers("logits", output, HEADS[kind][0], batch)
     assert not loading["missing_keys"] and not loading["unexpected_keys"]
     ours = model(*map(tf.constant, batch.values()))
     check_alike(ours, theirs, batch["input_mask"])
@@ -200,7 +186,9 @@ def test_heads_of_tasks(kind, there, pretrained_dir, tmp_path):
 
 @pytest.mark.parametrize("pickled", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_heads_from_there(kind, pickled, there, pretrained_dir, tmp_path):
+def test_heads_from_there(
+    kind, pickled, transformers, pretrained_dir, tmp_path
+):
     """A model converted from transformers returns transformers' outputs."""
     hub, out = str(tmp_path / "hub"), str(tmp_path / "out")
     values = dataclasses.asdict(AlbertConfig.from_model_dir(pretrained_dir))
@@ -210,9 +198,9 @@ def test_heads_from_there(kind, pickled, there, pretrained_dir, tmp_path):
     values |= {"num_labels": number}
     if kind == "multilabel":
         values["problem_type"] = "multi_label_classification"
-    there("make_head", hub, HEADS[kind][0], values)
+    transformers("make_head", hub, HEADS[kind][0], values)
     if pickled:
-        there("pickle_weights", hub)
+        transformers("pickle_weights", hub)
         os.remove(f"{hub}/model.safetensors")
     convert(hub, out, "model_dir")
     task = load_task(out)
@@ -222,14 +210,14 @@ def test_heads_from_there(kind, pickled, there, pretrained_dir, tmp_path):
     model = task.build_model(AlbertConfig.from_model_dir(out), "float32")
     checkpoints.restore_weights(model, out)
     batch = batch_for(kind, load_tokenizer(pretrained_dir))
-    theirs, _ = there("logits", hub, HEADS[kind][0], batch)
+    theirs, _ = transformers("logits", hub, HEADS[kind][0], batch)
     ours = model(*map(tf.constant, batch.values()))
     check_alike(ours, theirs, batch["input_mask"])
 
 
 @pytest.mark.parametrize("tuned", [False, True])
 def test_sentence_transformers_has_our_vectors(
-    tuned, there, pretrained_dir, tmp_path
+    tuned, transformers, pretrained_dir, tmp_path
 ):
     """Sentence Transformers and an exported model return equal unit vectors."""
     source, output = pretrained_dir, str(tmp_path / "out")
@@ -242,5 +230,5 @@ def test_sentence_transformers_has_our_vectors(
     served = server.call("embed", strings(texts))
     ours = served["embedding" if tuned else "mean"].numpy()
     ours /= np.linalg.norm(ours, axis=1, keepdims=True)
-    theirs = there("sentence_vectors", output, texts)
+    theirs = transformers("sentence_vectors", output, texts)
     np.testing.assert_allclose(theirs, ours, atol=1e-5)

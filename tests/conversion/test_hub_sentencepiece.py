@@ -4,6 +4,7 @@ import json
 
 import pytest
 import vocabularies
+from conversions import update
 from hub_tokenizers import (
     METASPACE,
     of_transformers,
@@ -47,11 +48,9 @@ def test_a_folder_without_another_vocabulary(pretrained_dir, tmp_path):
     convert(pretrained_dir, str(folder), "huggingface")
     (folder / "spiece.model").unlink()
     for cased in (True, False):
-        path = folder / "tokenizer_config.json"
-        values = json.loads(path.read_text())
-        values |= {"do_lower_case": not cased}
-        values["tokenizer_class"] = "AlbertTokenizer"
-        path.write_text(json.dumps(values))
+        settings = {"tokenizer_class": "AlbertTokenizer"}
+        settings["do_lower_case"] = not cased
+        update(folder / "tokenizer_config.json", **settings)
         convert(str(folder), f"{again}{cased}", "model_dir")
         ids = load_tokenizer(f"{again}{cased}").encode("The FILM was good")
         before = load_tokenizer(pretrained_dir).encode("the film was good")

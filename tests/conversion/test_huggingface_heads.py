@@ -1,7 +1,6 @@
 """Models fine-tuned with Hugging Face's classes load with their heads."""
 
 import dataclasses
-import json
 import pathlib
 import shutil
 
@@ -11,7 +10,7 @@ import pytest
 import released_files
 import safetensors.numpy
 import tensorflow as tf
-from conversions import refuse, rewrite
+from conversions import refuse, rewrite, update, weights_of
 from exporting import TEXTS, finetuned, of_kind, packed
 from reference import albert_numpy
 
@@ -27,30 +26,17 @@ from albert_tf.library.models import Classifier, MultipleChoice, PairClassifier
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.registry import find, load_task
 from albert_tf.tasks.task import TASK_FILE
+from albert_tf.text.packing import INPUTS
 from albert_tf.training import checkpoints
 
 LABELS = ("bad", "fair", "good")
 SEVERAL = "multi_label_classification"
 
 
-def weights_of(folder) -> dict[str, np.ndarray]:
-    """Return {name: array} for the weights in a model directory."""
-    prefix = checkpoints.for_inference(str(folder))
-    read = checkpoints.reader(prefix)
-    return {name: read(name) for name in checkpoints.read_table(prefix)}
-
-
-def edit(path: pathlib.Path, **changes) -> None:
-    """Change a JSON file; a value of None removes the key."""
-    values = json.loads(path.read_text("utf-8")) | changes
-    values = {k: value for k, value in values.items() if value is not None}
-    path.write_text(json.dumps(values))
-
-
 def foreign(folder, **changes) -> pathlib.Path:
     """Make a folder that we wrote look like one from another program."""
     (folder / TASK_FILE).unlink()
-    edit(folder / "config.json", **changes)
+    update(folder / "config.json", **changes)
     return folder
 
 
@@ -177,8 +163,7 @@ def test_logits_are_those_of_the_weights(classifier):
     model = PairClassifier.load(foreign(classifier))
     inputs = packed(model.tokenizer, TEXTS[:4], TEXTS[3:7])
     assert inputs[1].min() == 0 and inputs[2].max() == 1
-    names = ("input_ids", "input_mask", "segment_ids")
-    logits = model(dict(zip(names, inputs, strict=True)))
+    logits = model(dict(zip(INPUTS, inputs, strict=True)))
     table = safetensors.numpy.load_file(classifier / "model.safetensors")
     encoder = {name: v.numpy() for name, v in model.named_weights().items()}
     for i, row in enumerate(zip(*inputs, strict=True)):
@@ -189,7 +174,7 @@ def test_logits_are_those_of_the_weights(classifier):
 
 def test_pairs_are_said(classifier, pretrained_dir, tmp_path):
     """A classifier accepts single texts unless `pairs` is set."""
-    edit(classifier / "tokenizer_config.json", model_max_length=20)
+    update(classifier / "tokenizer_config.json", model_max_length=20)
     out = str(tmp_path / "out")
     convert(str(foreign(classifier)), out, "model_dir", pairs=True)
     task = load_task(out)
@@ -197,7 +182,7 @@ def test_pairs_are_said(classifier, pretrained_dir, tmp_path):
     assert not Classifier.load(classifier).task.is_pair
     with pytest.raises(InputError, match="`pairs` needs a classifier"):
         convert(pretrained_dir, str(tmp_path / "x"), "model_dir", pairs=True)
-    edit(classifier / "tokenizer_config.json", model_max_length="20")
+    update(classifier / "tokenizer_config.json", model_max_length="20")
     with pytest.raises(InputError, match="`model_max_length` must be a number"):
         convert(str(classifier), str(tmp_path / "x"), "model_dir")
 
@@ -224,7 +209,7 @@ def test_a_masked_language_model_gets_a_pooler(pretrained_dir, tmp_path):
     )
     tables = []
     for name in (["AlbertForMaskedLM"], None):
-        edit(path.parent / "config.json", architectures=name)
+        update(path.parent / "config.json", architectures=name)
         out = str(tmp_path / f"out_{len(tables)}")
         lines = convert(str(path.parent), out, "model_dir")
         assert any("has no pooler" in line for line in lines)
@@ -268,8 +253,8 @@ def test_weights_are_all_there(classifier, tmp_path):
     foreign(classifier)
     table = safetensors.numpy.load_file(classifier / "model.safetensors")
     for gone in ("classifier.bias", "albert.pooler."):
-        kept = {n: v for n, v in table.items() if not n.startswith(gone)}
-        rewrite(classifier, kept)
+        remaining = {n: v for n, v in table.items() if not n.startswith(gone)}
+        rewrite(classifier, remaining)
         message = refuse(tmp_path, classifier, f"missing {gone}")
         assert "transformers would initialize missing" in message
     rewrite(classifier, {f"module.{n}": v for n, v in table.items()})
@@ -278,7 +263,7 @@ def test_weights_are_all_there(classifier, tmp_path):
 
 def test_a_description_must_be_of_the_model(classifier, tmp_path):
     """A `task.json` whose labels differ from the model's labels is rejected."""
-    edit(classifier / "config.json", id2label={0: "a", 1: "b", 2: "c"})
+    update(classifier / "config.json", id2label={0: "a", 1: "b", 2: "c"})
     refuse(tmp_path, classifier, "`task.json` must describe the head")
 
 

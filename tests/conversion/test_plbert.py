@@ -10,7 +10,6 @@ import types
 
 import goldens
 import numpy as np
-import other_process
 import pytest
 import safetensors.numpy
 import tensorflow as tf
@@ -256,8 +255,8 @@ def test_files_of_arrays_keep_everything(width, tmp_path):
         *("config.yml", f"step_{STEP}.t7", "symbols.json", "words.json")
     }
     content = load(speech / f"step_{STEP}.t7", "cpu", True, False)
-    places = content["net"]["module.encoder.embeddings.position_ids"]
-    assert content["step"] == STEP and places.tolist() == [[*range(32)]]
+    position_ids = content["net"]["module.encoder.embeddings.position_ids"]
+    assert content["step"] == STEP and position_ids.tolist() == [[*range(32)]]
     assert content["net"]["module.word_predictor.weight"].shape == (5, 24)
     assert "model_type" not in (speech / "config.yml").read_text()
     for name in ("step_9.t7", "step_x.t7"):
@@ -312,17 +311,7 @@ def with_pytorch(test):
 
 
 @pytest.fixture(scope="module")
-def there():
-    """Return a function that calls `transformers_side` in another process."""
-    for package in ("torch", "transformers"):  # found but not imported
-        if importlib.util.find_spec(package) is None:
-            pytest.skip(f"could not import {package}")
-    with other_process.calling("transformers_side") as call:
-        yield call
-
-
-@pytest.fixture(scope="module")
-def speech(there, trained, tmp_path_factory):
+def speech(transformers, trained, tmp_path_factory):
     """Return a folder with the trained model in the format of StyleTTS 2."""
     folder = tmp_path_factory.mktemp("speech") / "out"
     report = convert(str(trained[1]), str(folder), "styletts2")
@@ -350,7 +339,9 @@ def batch(padded: bool, around: bool) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("around", [False, True])
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("target", ["encode", "plbert_states"])
-def test_outputs_are_equal(target, padded, around, trained, hub, speech, there):
+def test_outputs_are_equal(
+    target, padded, around, trained, hub, speech, transformers
+):
     """transformers and StyleTTS 2's loader compute our model's states.
 
     States at padding are not compared.
@@ -359,7 +350,7 @@ def test_outputs_are_equal(target, padded, around, trained, hub, speech, there):
     model = trained[0]
     ours = model(ids, mask, np.zeros_like(ids))["sequence_output"].numpy()
     folder = hub[0] if target == "encode" else speech
-    wrong, theirs = there(target, str(folder), ids, mask)
+    wrong, theirs = transformers(target, str(folder), ids, mask)
     assert not any(wrong.values())
     used = mask.astype(bool)
     assert np.std(ours[used]) > 0.1
@@ -384,9 +375,9 @@ def test_speech_files_keep_everything(speech, trained, tmp_path):
 
 
 @with_pytorch
-def test_the_release_is_read(there, tmp_path):
+def test_the_release_is_read(transformers, tmp_path):
     """Files in the form of PL-BERT's notebook become a model with two heads."""
-    there("make_plbert", str(tmp_path / "in"), 6, 20)
+    transformers("make_plbert", str(tmp_path / "in"), 6, 20)
     convert(str(tmp_path / "in"), str(tmp_path / "out"), "model_dir")
     config = AlbertConfig.from_model_dir(str(tmp_path / "out"))
     model = AlbertForPhonemes(config, 6)
@@ -395,7 +386,7 @@ def test_the_release_is_read(there, tmp_path):
     ids, mask = batch(padded=True, around=False)
     ours = model(ids, mask, np.zeros_like(ids))["sequence_output"].numpy()
     (tmp_path / "in" / "step_9.t7").unlink()  # an older step
-    _, theirs = there("plbert_states", str(tmp_path / "in"), ids, mask)
+    _, theirs = transformers("plbert_states", str(tmp_path / "in"), ids, mask)
     used = mask.astype(bool)
     np.testing.assert_allclose(theirs[used], ours[used], atol=1e-5)
 
@@ -408,7 +399,7 @@ def test_the_encoder_alone_is_read(speech, tmp_path):
 
 
 @with_pytorch
-def test_widths_may_be_equal(there, tmp_path):
+def test_widths_may_be_equal(transformers, tmp_path):
     """If a model has no projection, the files have an identity projection."""
     config = dataclasses.replace(CONFIG, embedding_size=24)
     model = AlbertForPhonemes(config, len(TABLE.words))
@@ -419,7 +410,9 @@ def test_widths_may_be_equal(there, tmp_path):
     convert(str(tmp_path / "in"), str(tmp_path / "out"), "styletts2")
     ids, mask = batch(padded=True, around=True)
     ours = model(ids, mask, np.zeros_like(ids))["sequence_output"].numpy()
-    wrong, theirs = there("plbert_states", str(tmp_path / "out"), ids, mask)
+    wrong, theirs = transformers(
+        "plbert_states", str(tmp_path / "out"), ids, mask
+    )
     assert not any(wrong.values())
     np.testing.assert_allclose(theirs[mask > 0], ours[mask > 0], atol=1e-5)
     convert(str(tmp_path / "out"), str(tmp_path / "back"), "model_dir")

@@ -43,7 +43,7 @@ def test_tasks_that_fit_a_head(shapes, name, kind, labels):
 
     The task's length fits the model.
     """
-    task, places = head_of(shapes, name)
+    task, tensors = head_of(shapes, name)
     assert (task.kind, getattr(task, "labels", ())) == (kind, labels)
     assert task.config.max_seq_length == goldens.CONFIG.max_position_embeddings
     long = dataclasses.replace(goldens.CONFIG, max_position_embeddings=9999)
@@ -54,12 +54,12 @@ def test_tasks_that_fit_a_head(shapes, name, kind, labels):
         assert task.impossible == (task.name == "squad-2.0")
         head = "beam" if shapes is BEAM else "simple"
         assert task.config.answer_head == head
-        assert len(places) == (11 if shapes is BEAM else 2)
+        assert len(tensors) == (11 if shapes is BEAM else 2)
     if shapes is not BEAM:
         prefix = "cls/squad/" if shapes is SPANS else ""
         outputs = 2 if shapes is SPANS else shapes
         weights = f"{prefix}output_weights", (outputs, WIDTH), True
-        assert places == {
+        assert tensors == {
             "classifier/kernel": StoredTensor(*weights),
             "classifier/bias": StoredTensor(f"{prefix}output_bias", (outputs,)),
         }

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import vocabularies
-from conversions import edit, huggingface, refuse, rewrite
+from conversions import edit, huggingface, refuse, rewrite, update
 
 from albert_tf.base.errors import InputError
 from albert_tf.conversion.convert_checkpoint import convert
@@ -14,6 +14,7 @@ from albert_tf.conversion.huggingface_heads import Modules, read_modules
 from albert_tf.conversion.sources import open_source
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.registry import load_task
+from albert_tf.text.packing import INPUTS
 from albert_tf.training import checkpoints
 
 
@@ -67,8 +68,7 @@ def test_sentence_transformers_come_in(unit, pooling, name, golden, tmp_path):
     assert task.config.max_seq_length == 24
     model = task.build_model(AlbertConfig.from_model_dir(out), "float32")
     checkpoints.restore_weights(model, out)
-    names = ("input_ids", "input_mask", "segment_ids")
-    inputs = [golden.inputs[name] for name in names]
+    inputs = [golden.inputs[name] for name in INPUTS]
     tokens = model.albert(*inputs)["sequence_output"].numpy()
     for vector, row, mask in zip(
         model(*inputs).numpy(), tokens, inputs[1], strict=True
@@ -85,14 +85,14 @@ def test_sentence_transformers_come_in(unit, pooling, name, golden, tmp_path):
 )
 def test_sentence_transformers_go_back(pooling, unit, pretrained_dir, tmp_path):
     """A round trip keeps the pooling, the normalization and the length."""
-    there, ours, back = (tmp_path / name for name in ("there", "ours", "back"))
-    convert(pretrained_dir, str(there), "sentence_transformers")
+    source, ours, back = (tmp_path / name for name in ("there", "ours", "back"))
+    convert(pretrained_dir, str(source), "sentence_transformers")
     modes = {"pooling_mode": pooling}
-    (there / "1_Pooling" / "config.json").write_text(json.dumps(modes))
+    (source / "1_Pooling" / "config.json").write_text(json.dumps(modes))
     if not unit:
-        edit(there / "modules.json", lambda rows: rows[:2])
-    edit(there / "sentence_bert_config.json", lambda x: {"max_seq_length": 19})
-    convert(str(there), str(ours), "model_dir")
+        edit(source / "modules.json", lambda rows: rows[:2])
+    edit(source / "sentence_bert_config.json", lambda x: {"max_seq_length": 19})
+    convert(str(source), str(ours), "model_dir")
     convert(str(ours), str(back), "sentence_transformers")
     assert (back / "2_Normalize").exists() == unit
     found = read_modules(str(back))
@@ -141,7 +141,7 @@ def test_a_transformer_that_lower_cases(flag, lowers, golden, tmp_path):
     """If the module's flag is set, even as a string, texts are lower-cased."""
     home = sentence_folder(tmp_path, golden)
     path = home / "0_Transformer" / "sentence_bert_config.json"
-    edit(path, lambda values: values | {"do_lower_case": flag})
+    update(path, do_lower_case=flag)
     tokenizer = vocabularies.english(do_lower_case=False)
     modules = read_modules(str(home))
     assert modules.tokenizer(tokenizer).config.do_lower_case == lowers

@@ -84,7 +84,7 @@ def test_accents_must_be_those_of_the_library():
 
 
 @pytest.mark.parametrize(
-    ("rules", "kept"),
+    ("rules", "keeps"),
     [
         ([], True),
         ([regex(" {2,}", " ")], True),
@@ -95,13 +95,13 @@ def test_accents_must_be_those_of_the_library():
         ([SPACES | {"strip_right": True}, regex(" {2,}", " ")], False),
     ],
 )
-def test_spaces_that_rules_keep(rules, kept):
+def test_spaces_that_rules_keep(rules, keeps):
     """Spaces are kept unless rules remove both repeated and final spaces.
 
     The pre-tokenizer `WhitespaceSplit` never keeps spaces.
     """
-    assert keeps_spaces({"pre_tokenizer": METASPACE}, rules) is kept
-    assert keeps_spaces({}, rules) is kept
+    assert keeps_spaces({"pre_tokenizer": METASPACE}, rules) is keeps
+    assert keeps_spaces({}, rules) is keeps
     split = {"type": "WhitespaceSplit"}
     assert not keeps_spaces({"pre_tokenizer": split}, rules)
 
@@ -194,7 +194,7 @@ def test_splits_before_and_after_spaces(rules, gone, where):
 
 
 @pytest.mark.parametrize(
-    ("rules", "named", "kept"),
+    ("rules", "named", "number"),
     [
         ([DIGITS, METASPACE], "the pre-tokenizer Digits", 0),
         (
@@ -216,14 +216,14 @@ def test_splits_before_and_after_spaces(rules, gone, where):
         ([METASPACE | {"replacement": "_"}], "Metaspace by '_'", 0),
     ],
 )
-def test_splits_without_an_equivalent(rules, named, kept):
+def test_splits_without_an_equivalent(rules, named, number):
     """A reported difference names the unsupported part of a pre-tokenizer."""
     reader, found = split_by(*rules)
     assert reader.hub.differences == [
         f"ids may differ: this package has no equivalent for {named} in "
         "tokenizer.json"
     ]
-    assert len(found) == kept
+    assert len(found) == number
 
 
 def test_spaces_as_pieces_are_named(tmp_path):
@@ -272,10 +272,10 @@ def test_scores_go_there_and_back(tmp_path):
     )
     scores = [[piece.score for piece in p.pieces] for p in (before, after)]
     np.testing.assert_allclose(*scores, rtol=1e-5)
-    there = dict(content["model"]["vocab"])
+    stored = dict(content["model"]["vocab"])
     for piece in before.pieces:
         never = piece.piece.endswith(("0,", "1,", "2,", "7,", "9,"))
-        assert there[piece.piece] == piece.score - 100.0 * never
+        assert stored[piece.piece] == piece.score - 100.0 * never
     assert not after.trainer_spec.byte_fallback
 
 
@@ -345,9 +345,9 @@ def test_kinds_of_added_pieces(tmp_path):
         ("the", USER_DEFINED),
         ("Zed", CONTROL),
     ]
-    (place,) = (i for i, p in enumerate(tokenizer._pieces) if p == "the")
-    old = proto.pieces[place]
-    assert (old.piece, old.type) == (f"[unused{place}]", UNUSED)
+    (index,) = (i for i, p in enumerate(tokenizer._pieces) if p == "the")
+    old = proto.pieces[index]
+    assert (old.piece, old.type) == (f"[unused{index}]", UNUSED)
 
 
 def test_a_damaged_model_is_named(tmp_path):

@@ -120,8 +120,8 @@ def test_released_configs_are_not_warned_of(name, tmp_path):
     path.write_text(json.dumps(TABLES[name]["config"]))
     config, _ = tf1.read_config(str(path), Tensors(shapes, read=None))
     same = config.embedding_size == config.hidden_size
-    said = f"{'not ' * same}the sizes of a released model"
-    assert compare_with_released(config) == (said, [])
+    summary = f"{'not ' * same}the sizes of a released model"
+    assert compare_with_released(config) == (summary, [])
 
 
 @pytest.mark.parametrize(
@@ -145,8 +145,8 @@ def test_shapes_that_hide_a_trap(release, change, warning):
     The values are the numbers of heads and layers, and the activation.
     """
     config = dataclasses.replace(shipped(release), **change)
-    said, (text,) = compare_with_released(config)
-    assert said == "the sizes of a released model" and warning in text
+    summary, (text,) = compare_with_released(config)
+    assert summary == "the sizes of a released model" and warning in text
 
 
 @pytest.mark.parametrize(

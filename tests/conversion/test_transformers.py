@@ -5,12 +5,10 @@ These tests are slow, and run only if the extra `convert` is installed, as in
 """
 
 import dataclasses
-import importlib.util
 import json
 
 import goldens
 import numpy as np
-import other_process
 import pytest
 import released_files
 import safetensors.numpy
@@ -28,11 +26,6 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.training import checkpoints
 from albert_tf.training.checkpoints import named_variables
 
-# Only look for the packages; a process without TensorFlow imports them.
-for package in ("torch", "transformers"):
-    if importlib.util.find_spec(package) is None:
-        pytest.skip(f"could not import {package}", allow_module_level=True)
-
 pytestmark = [pytest.mark.slow, pytest.mark.interchange]
 
 WIDE = {
@@ -45,13 +38,6 @@ WIDE = {
 }
 NAMES = "shared groups unshared unfactorized relu erf".split()
 VARIANTS = {n: goldens.VARIANTS[n] for n in NAMES} | {"wide": WIDE}
-
-
-@pytest.fixture(scope="module")
-def there():
-    """Return a function that calls `transformers_side` in another process."""
-    with other_process.calling("transformers_side") as call:
-        yield call
 
 
 def make_config(variant: str) -> AlbertConfig:
@@ -89,14 +75,14 @@ def ours(model, inputs):
     return out, float(loss), table
 
 
-def compare(config, model, there, folder) -> dict:
+def compare(config, model, transformers, folder) -> dict:
     """Assert that our outputs, loss and gradients equal those of transformers.
 
     Return the report of transformers on loading the model.
     """
     inputs = inputs_of(config)
     out, loss, gradients = ours(model, inputs)
-    other = there("compute", str(folder), inputs)
+    other = transformers("compute", str(folder), inputs)
 
     def close(left, right, name=""):
         np.testing.assert_allclose(left, right, 2e-4, 2e-5, err_msg=name)
@@ -105,8 +91,8 @@ def compare(config, model, there, folder) -> dict:
         close(out[name], other[name], name)
     close(loss, other["loss"])
     # Version 5 returns the output of every inner block, not of every layer.
-    every = len(out["hidden_states"]) // len(other["layers"])
-    blocks = out["hidden_states"][every - 1 :: every]
+    stride = len(out["hidden_states"]) // len(other["layers"])
+    blocks = out["hidden_states"][stride - 1 :: stride]
     for states, layer in zip(blocks, other["layers"], strict=True):
         close(states, layer)
     theirs = other["gradients"]
@@ -125,7 +111,7 @@ def compare(config, model, there, folder) -> dict:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_from_here_to_transformers(variant, there, tmp_path):
+def test_from_here_to_transformers(variant, transformers, tmp_path):
     """transformers loads all weights that we write and computes our outputs."""
     config = make_config(variant)
     table = goldens.random_weights(config)
@@ -134,14 +120,14 @@ def test_from_here_to_transformers(variant, there, tmp_path):
     checkpoints.create_model_dir(source, config)
     checkpoints.save(source, named_variables(model))
     convert(source, str(tmp_path / "hf"), "huggingface")
-    loading = compare(config, model, there, tmp_path / "hf")
+    loading = compare(config, model, transformers, tmp_path / "hf")
     for wrong in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         assert loading[wrong] == []
 
 
 @pytest.mark.parametrize("pickled", [False, True])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_from_transformers_to_here(variant, pickled, there, tmp_path):
+def test_from_transformers_to_here(variant, pickled, transformers, tmp_path):
     """Conversion of transformers' files to our format and back is exact.
 
     The converted model also has transformers' outputs, loss and gradients.
@@ -156,28 +142,28 @@ def test_from_transformers_to_here(variant, pickled, there, tmp_path):
     del values["sharing"], values["embedding_norm"]
     folder = tmp_path / "hf"
     identity = config.embedding_size == config.hidden_size
-    there("make", str(folder), values, identity)
+    transformers("make", str(folder), values, identity)
     weights = safetensors.numpy.load_file(folder / "model.safetensors")
     if pickled:
-        there("pickle_weights", str(folder))
+        transformers("pickle_weights", str(folder))
         (folder / "model.safetensors").unlink()
     convert(str(folder), str(tmp_path / "dir"), "model_dir")
     assert AlbertConfig.from_model_dir(str(tmp_path / "dir")) == released
     model = AlbertForPretraining(released)
     checkpoints.restore_weights(model, str(tmp_path / "dir"))
-    compare(released, model, there, folder)
+    compare(released, model, transformers, folder)
     convert(str(tmp_path / "dir"), str(tmp_path / "back"), "huggingface")
     back = safetensors.numpy.load_file(tmp_path / "back/model.safetensors")
     released_files.assert_same(back, weights)
 
 
-def test_the_config_of_a_release(there):
+def test_the_config_of_a_release(transformers):
     """transformers reads the settings of base v2 from our `config.json`."""
     folder = goldens.FOLDER.parents[2] / "configs" / "models"
     file = folder / "albert_base_v2.json"
     config = AlbertConfig.from_json_file(str(file))
     values = json.loads(json.dumps(config_json(config)))
-    theirs = there("read_config", values)
+    theirs = transformers("read_config", values)
     assert theirs["hidden_act"] == "gelu_new"
     assert theirs["num_attention_heads"] == 12
     assert theirs["hidden_dropout_prob"] == 0

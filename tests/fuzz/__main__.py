@@ -25,16 +25,16 @@ def show(outcome: trials.Outcome, seed: str) -> None:
     print(f"{outcome.note}\n", flush=True)
 
 
-def attack(name: str, folder: pathlib.Path, end: float, asked) -> Counter:
+def attack(name: str, folder: pathlib.Path, end: float, options) -> Counter:
     """Run trials of one reader until a deadline; count their outcomes."""
     counts: Counter = Counter()
     sandbox = trials.Sandbox(name, folder)
-    for seed in trials.seeds(name, asked.start):
-        if time.monotonic() > end or counts.total() == asked.most:
+    for seed in trials.seeds(name, options.start):
+        if time.monotonic() > end or counts.total() == options.most:
             break
         outcome = sandbox.run(seed)
         counts[outcome.kind] += 1
-        if outcome.kind == trials.FAILED or asked.verbose:
+        if outcome.kind == trials.FAILED or options.verbose:
             show(outcome, seed)
     sandbox.end()
     return counts
@@ -61,10 +61,10 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--seed", help="repeat one trial in this process")
     parser.add_argument("--verbose", action="store_true")
-    asked = parser.parse_args(arguments)
-    names = asked.readers or [*trials.READERS]
-    if asked.seed:
-        names = [asked.seed.rpartition(" ")[0]]
+    options = parser.parse_args(arguments)
+    names = options.readers or [*trials.READERS]
+    if options.seed:
+        names = [options.seed.rpartition(" ")[0]]
     table: dict[str, Counter] = defaultdict(Counter)
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
@@ -74,13 +74,13 @@ def main(arguments: list[str]) -> int:
             except ChildProcessError:
                 table[name][trials.FAILED] += 1
                 continue
-            if asked.seed:
+            if options.seed:
                 reader = trials.READERS[name]
                 valid = trials.valid_folder(name, folder)
-                show(trials.trial(reader, valid, asked.seed), asked.seed)
+                show(trials.trial(reader, valid, options.seed), options.seed)
                 return 0
-            end = time.monotonic() + asked.seconds / len(names)
-            table[name] = attack(name, folder, end, asked)
+            end = time.monotonic() + options.seconds / len(names)
+            table[name] = attack(name, folder, end, options)
     print_table(table)
     return 1 if sum(table.values(), Counter())[trials.FAILED] else 0
 

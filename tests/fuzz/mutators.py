@@ -31,13 +31,13 @@ LONG = 1 << 20
 LONG_PIECE = "x" * 5000
 
 
-def _place(data: bytes, draw: random.Random) -> int:
+def _position(data: bytes, draw: random.Random) -> int:
     return draw.randrange(len(data) + 1)
 
 
 def truncate(data: bytes, draw: random.Random) -> bytes:
     """Cut off the end of the data."""
-    return data[: _place(data, draw)]
+    return data[: _position(data, draw)]
 
 
 def empty(data: bytes, draw: random.Random) -> bytes:
@@ -55,54 +55,54 @@ def flip_bits(data: bytes, draw: random.Random) -> bytes:
 
 def replace_bytes(data: bytes, draw: random.Random) -> bytes:
     """Replace a few bytes with random bytes."""
-    place, size = _place(data, draw), draw.randrange(1, 16)
-    return data[:place] + draw.randbytes(size) + data[place + size :]
+    start, size = _position(data, draw), draw.randrange(1, 16)
+    return data[:start] + draw.randbytes(size) + data[start + size :]
 
 
 def huge_number(data: bytes, draw: random.Random) -> bytes:
     """Overwrite some bytes with a very large number, as in a length field."""
-    place, size = _place(data, draw), draw.choice((1, 2, 4, 8))
+    start, size = _position(data, draw), draw.choice((1, 2, 4, 8))
     number = draw.choice((b"\xff" * size, b"\xff" * (size - 1) + b"\x7f"))
-    return data[:place] + number + data[place + size :]
+    return data[:start] + number + data[start + size :]
 
 
 def swap(data: bytes, draw: random.Random) -> bytes:
     """Swap two adjacent parts of the data."""
-    a, b, c = sorted(_place(data, draw) for _ in range(3))
+    a, b, c = sorted(_position(data, draw) for _ in range(3))
     return data[:a] + data[b:c] + data[a:b] + data[c:]
 
 
 def repeat(data: bytes, draw: random.Random) -> bytes:
     """Repeat a part of the data."""
-    a, b = sorted(_place(data, draw) for _ in range(2))
+    a, b = sorted(_position(data, draw) for _ in range(2))
     return data[:b] + data[a:b] * draw.choice((1, 1, 50)) + data[b:]
 
 
 def remove(data: bytes, draw: random.Random) -> bytes:
     """Remove a part of the data."""
-    a, b = sorted(_place(data, draw) for _ in range(2))
+    a, b = sorted(_position(data, draw) for _ in range(2))
     return data[:a] + data[b:]
 
 
 def zero(data: bytes, draw: random.Random) -> bytes:
     """Overwrite a part of the data with zeros, like a lost disk block."""
-    a, b = sorted(_place(data, draw) for _ in range(2))
+    a, b = sorted(_position(data, draw) for _ in range(2))
     return data[:a] + bytes(b - a) + data[b:]
 
 
 def recode(data: bytes, draw: random.Random) -> bytes:
     """Write the text in another encoding, or with a byte-order mark."""
     text = data.decode("utf-8", "replace")
-    codec = draw.choice(("utf-8-sig", "utf-16", "utf-16-le", "utf-32", "cp500"))
-    return text.encode(codec, "replace")
+    name = draw.choice(("utf-8-sig", "utf-16", "utf-16-le", "utf-32", "cp500"))
+    return text.encode(name, "replace")
 
 
 def replace_characters(data: bytes, draw: random.Random) -> bytes:
     """Replace a byte with an unusual character."""
     odd = ("\0", "\ufeff", "\u2028", "\x85", "\r", "\t", '"', "\\", "\x1f", "▁")
     raw = draw.choice(([x.encode() for x in odd], [b"\xff", b"\xed\xa0\x80"]))
-    place = _place(data, draw)
-    return data[:place] + draw.choice(raw) + data[place + 1 :]
+    start = _position(data, draw)
+    return data[:start] + draw.choice(raw) + data[start + 1 :]
 
 
 def change_number(data: bytes, draw: random.Random) -> bytes:
@@ -138,8 +138,8 @@ class Twice(dict):
 
     def items(self):
         """Return the items, with the first key repeated at the end."""
-        every = list(super().items())
-        return [*every, *((key, None) for key, _ in every[:1])]
+        pairs = list(super().items())
+        return [*pairs, *((key, None) for key, _ in pairs[:1])]
 
 
 def _containers(value, found: list) -> list:
@@ -187,12 +187,12 @@ def change_json(data: bytes, draw: random.Random) -> bytes:
     except (ValueError, RecursionError):
         pass
     lines = data.split(b"\n")
-    place = draw.randrange(len(lines))
+    index = draw.randrange(len(lines))
     try:
-        changed = _change_value(json.loads(lines[place]), draw)
+        changed = _change_value(json.loads(lines[index]), draw)
     except (ValueError, RecursionError):
         return change_number(data, draw)
-    lines[place] = _written(changed, draw)
+    lines[index] = _written(changed, draw)
     return b"\n".join(lines)
 
 
@@ -229,11 +229,11 @@ def any_of(mutators: dict[str, Mutator]) -> Mutator:
 
 def _frames(data: bytes) -> list[bytes]:
     """Return the records in the bytes of a TFRecord file."""
-    found, place = [], 0
-    while place + 12 <= len(data):
-        (size,) = struct.unpack_from("<Q", data, place)
-        found.append(data[place + 12 : place + 12 + size])
-        place += 16 + size
+    found, start = [], 0
+    while start + 12 <= len(data):
+        (size,) = struct.unpack_from("<Q", data, start)
+        found.append(data[start + 12 : start + 12 + size])
+        start += 16 + size
     return found
 
 
@@ -248,14 +248,14 @@ def _framed(record: bytes, size: int | None = None) -> bytes:
 def reseal(data: bytes, draw: random.Random) -> bytes:
     """Damage a record or falsify its length, with correct checksums."""
     frames = _frames(data) or [b""]
-    place = draw.randrange(len(frames))
+    index = draw.randrange(len(frames))
     size = None
     if draw.random() < 0.2:
         size = draw.choice((0, 1, 2**31, 2**40, 2**62, 2**63, 2**64 - 16))
     else:
-        frames[place] = any_of(ANY)(frames[place], draw)
+        frames[index] = any_of(ANY)(frames[index], draw)
     return b"".join(
-        _framed(record, size if i == place else None)
+        _framed(record, size if i == index else None)
         for i, record in enumerate(frames)
     )
 

@@ -270,8 +270,8 @@ def _read_signature_request(folder, name):
     signatures = _signatures(folder)
     try:
         body = json.loads((folder / name).read_bytes())
-        inputs, asked = dict(body["inputs"]), body["signature_name"]
-        served = signatures[asked]
+        inputs, key = dict(body["inputs"]), body["signature_name"]
+        served = signatures[key]
         specs = served.structured_input_signature[1]
         values = {k: _tensor(v, specs[k]) for k, v in inputs.items()}
     except (ValueError, TypeError, LookupError, RecursionError) as error:
@@ -287,18 +287,18 @@ def _read_page_request(folder, name):
     _signatures(folder)
     try:
         body = json.loads((folder / name).read_bytes())
-        asked, inputs = body["signature_name"], dict(body["inputs"])
+        key, inputs = body["signature_name"], dict(body["inputs"])
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise Refused("no JSON") from error
     page = _LOADED["page"]
-    if not isinstance(asked, str) or asked not in page.inputs.keys() & TOOLS:
+    if not isinstance(key, str) or key not in page.inputs.keys() & TOOLS:
         raise Refused("no tool")
     # The page has the names of the fields; a visitor sends only the values.
-    examples, known = TOOLS[asked][-1], page.inputs[asked]
-    fields = {k: v for k, v in examples.items() if k in known}
+    examples, legal = TOOLS[key][-1], page.inputs[key]
+    fields = {k: v for k, v in examples.items() if k in legal}
     cells = [x[0] if isinstance(x, list) and x else x for x in inputs.values()]
     try:
-        make_ask(page, asked, fields)(*cells)
+        make_ask(page, key, fields)(*cells)
     except VisitorError as error:
         raise Refused(str(error)) from None
 

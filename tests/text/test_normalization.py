@@ -152,10 +152,10 @@ def test_replacements_begin_with_a_letter():
     leaves = np.flatnonzero(units >> 31)
     text = MAP[4 + SIZE :]
     inside = text.index("é".encode()) + 1
-    for place in (inside, len(text), len(text) + 1):
+    for offset in (inside, len(text), len(text) + 1):
         for leaf in leaves:
             changed = units.copy()
-            changed[leaf] = (1 << 31) | place
+            changed[leaf] = (1 << 31) | offset
             with pytest.raises(InputError, match="intact.*damaged entries"):
                 charsmap_keys(MAP[:4] + changed.tobytes() + text)
 

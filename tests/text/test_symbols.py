@@ -18,9 +18,9 @@ def test_the_presets_are_those_of_the_projects():
     assert plbert.vocab_size == kokoro.vocab_size == 178
     assert len(plbert.symbols) == 177 and len(kokoro.symbols) == 116
     assert plbert.symbols["'"] == 176 and 174 not in plbert.symbols.values()
-    known = {"$": 0, ";": 1, " ": 16, "M": 29, "a": 43, "ɑ": 69, "ˈ": 156}
-    known |= {"ː": 158, "ᵻ": 177}
-    for symbol, i in known.items():
+    shared = {"$": 0, ";": 1, " ": 16, "M": 29, "a": 43, "ɑ": 69, "ˈ": 156}
+    shared |= {"ː": 158, "ᵻ": 177}
+    for symbol, i in shared.items():
         assert plbert.symbols[symbol] == kokoro.symbols[symbol] == i
     assert (plbert.symbols["A"], plbert.symbols["Z"]) == (17, 42)
     others = {"A": 24, "(": 12, ")": 13, "\u0303": 17, "ꭧ": 23, "ᵊ": 42}

@@ -6,7 +6,7 @@ import tensorflow as tf
 from vocabularies import TEXTS, chinese, english
 
 from albert_tf.base.errors import InputError
-from albert_tf.text.packing import pack
+from albert_tf.text.packing import INPUTS, pack
 from albert_tf.text.text_graph import CharacterClass, TextGraph, offset_graph
 from albert_tf.text.wordpiece import is_punctuation
 
@@ -93,9 +93,8 @@ def test_pack(length, fixed):
         pack(tokenizer, a, b, length)
         for a, b in zip(first, second, strict=True)
     ]
-    names = ("input_ids", "input_mask", "segment_ids")
     width = length if fixed else max(mask.sum() for _, mask, _ in rows)
-    for name, wanted in zip(names, zip(*rows, strict=True), strict=True):
+    for name, wanted in zip(INPUTS, zip(*rows, strict=True), strict=True):
         assert found[name].dtype == tf.int32
         np.testing.assert_array_equal(
             found[name], np.stack(wanted)[:, :width], name

@@ -201,16 +201,6 @@ def test_word_starts():
     assert t.word_starts.tolist() == wanted
 
 
-def test_encode_masked():
-    """`encode_masked` turns `[MASK]` into the mask piece; `encode` does not."""
-    t = english()
-    ids = t.encode_masked("the [MASK] at")
-    assert ids == [*t.encode("the"), 4, *t.encode("at")]
-    assert 4 not in t.encode("the [MASK]")
-    assert t.encode_masked("[MASK]") == [4]
-    assert t.encode_masked("") == []
-
-
 @pytest.mark.parametrize("make", [english, chinese])
 @pytest.mark.parametrize(
     ("action", "message"),
