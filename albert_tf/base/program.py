@@ -191,39 +191,32 @@ def run(
         sys.exit(_fail("interrupted", interrupts.STATUS))
 
 
-class _NumberOrWord(flags.ArgumentParser):
-    """A parser of numbers and words; `check_setting` checks the words."""
+class _OrWord(flags.ArgumentParser):
+    """A parser that also accepts words; `check_setting` checks the words."""
+
+    def __init__(self, parser: flags.ArgumentParser):
+        self.parser = parser
 
     def parse(self, argument):
         try:
-            return float(argument)
-        except ValueError:
-            return argument
-
-
-class _SwitchOrWord(flags.BooleanParser):
-    """A parser of booleans and words; `check_setting` checks the words."""
-
-    def parse(self, argument):
-        try:
-            return super().parse(argument)
+            return self.parser.parse(argument)
         except (TypeError, ValueError):
             return argument
 
 
-def _define_switch_or_word(name: str, default: Any, help: str) -> None:
-    parser, serializer = _SwitchOrWord(), flags.ArgumentSerializer()
-    flag = flags.Flag(parser, serializer, name, default, help, boolean=True)
+def _define_or_word(
+    parser: flags.ArgumentParser, name: str, default: Any, help: str
+) -> None:
+    is_switch = isinstance(parser, flags.BooleanParser)
+    serializer = flags.ArgumentSerializer()
+    flag = flags.Flag(
+        _OrWord(parser), serializer, name, default, help, boolean=is_switch
+    )
     flags.DEFINE_flag(flag)
 
 
 def _define_list(name: str, default: Any, help: str) -> None:
     flags.DEFINE_list(name, list(default or ()), help)
-
-
-def _define_number_or_word(name: str, default: Any, help: str) -> None:
-    serializer = flags.ArgumentSerializer()
-    flags.DEFINE(_NumberOrWord(), name, default, help, serializer=serializer)
 
 
 def _from_home(value: Any) -> Any:
@@ -242,12 +235,12 @@ def _from_home(value: Any) -> Any:
 # {key of `settings.KINDS`: a function that defines a flag of this kind}
 DEFINERS: dict[tuple[type, ...], Callable] = {
     (bool,): flags.DEFINE_bool,
-    (bool, str): _define_switch_or_word,
+    (bool, str): functools.partial(_define_or_word, flags.BooleanParser()),
     (int,): flags.DEFINE_integer,
     (float,): flags.DEFINE_float,
     (str,): flags.DEFINE_string,
     (tuple,): _define_list,
-    (float, str): _define_number_or_word,
+    (float, str): functools.partial(_define_or_word, flags.FloatParser()),
 }
 
 

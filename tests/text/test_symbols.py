@@ -60,33 +60,57 @@ WORDS = [" ", "<other>", "x", "y"]
 NESTED = "[" * 10**5
 
 
+DAMAGED_SYMBOLS = [
+    ("[", "line 1"),
+    (NESTED, "symbols.json"),
+    ([SYMBOLS], "path="),
+    (ROLES, "symbols=None"),
+    (ROLES | {"symbols": {}}, "symbols={}"),
+    (ROLES | {"symbols": [*SYMBOLS]}, r"symbols=\['\$', "),
+    *(
+        (ROLES | {"symbols": SYMBOLS | {symbol: i}}, f"'{symbol}': {i!r}")
+        for symbol, i in {
+            **{"ab": 4, "": 4, "b": 3, "c": -1, "d": 1 << 16, "e": 10**30},
+            **{"f": 1.0, "g": "4", "h": None, "i": True},
+        }.items()
+    ),
+    ({"symbols": SYMBOLS}, "pad=None, mask=None, separator=None"),
+    (ROLES | {"symbols": SYMBOLS, "pad": "M"}, "pad='M', mask='M'"),
+    (ROLES | {"symbols": SYMBOLS, "mask": "b"}, "mask='b'"),
+    (ROLES | {"symbols": SYMBOLS, "pad": [1]}, r"pad=\[1\]"),
+]
+DAMAGED_WORDS = [
+    ("[", "line 1"),
+    (NESTED, "words.json"),
+    (None, "words=None"),
+    ({"x": 2}, "words={'x': 2}"),
+    ("7", "words=7"),
+    (WORDS[:1], r"words=\[' '\]"),
+    (WORDS[:2], r"words=\[' ', '<other>'\]"),
+    (WORDS[1:], "words='<other>', label 0"),
+    (WORDS[:1] + WORDS[2:], "words='x', label 1"),
+    ([*WORDS, "x"], "words='x', label 4"),
+    ([*WORDS, 3], "words=3, label 4"),
+    ([*WORDS, ["z"]], r"words=\['z'\], label 4"),
+]
+
+
 @pytest.mark.parametrize(
-    ("content", "received"),
+    ("name", "content", "received"),
     [
-        ("[", "line 1"),
-        (NESTED, "symbols.json"),
-        ([SYMBOLS], "path="),
-        (ROLES, "symbols=None"),
-        (ROLES | {"symbols": {}}, "symbols={}"),
-        (ROLES | {"symbols": [*SYMBOLS]}, r"symbols=\['\$', "),
-        *(
-            (ROLES | {"symbols": SYMBOLS | {symbol: i}}, f"'{symbol}': {i!r}")
-            for symbol, i in {
-                **{"ab": 4, "": 4, "b": 3, "c": -1, "d": 1 << 16, "e": 10**30},
-                **{"f": 1.0, "g": "4", "h": None, "i": True},
-            }.items()
-        ),
-        ({"symbols": SYMBOLS}, "pad=None, mask=None, separator=None"),
-        (ROLES | {"symbols": SYMBOLS, "pad": "M"}, "pad='M', mask='M'"),
-        (ROLES | {"symbols": SYMBOLS, "mask": "b"}, "mask='b'"),
-        (ROLES | {"symbols": SYMBOLS, "pad": [1]}, r"pad=\[1\]"),
+        *(("symbols.json", *row) for row in DAMAGED_SYMBOLS),
+        *(("words.json", *row) for row in DAMAGED_WORDS),
     ],
 )
-def test_damaged_symbols_are_an_error(tmp_path, content, received):
-    """The error for a wrong `symbols.json` quotes the first invalid entry."""
+def test_damaged_files_are_an_error(tmp_path, name, content, received):
+    """The error for a damaged file quotes the first invalid symbol or word.
+
+    For a word, the error also states the label.
+    """
+    symbols.made_of("ab").save(str(tmp_path))
     text = content if isinstance(content, str) else json.dumps(content)
-    (tmp_path / "symbols.json").write_text(text)
-    message = rf"`symbols.json` must .* Received: .*{received}"
+    (tmp_path / name).write_text(text)
+    message = rf"`{name}` must .* Received: .*{received}"
     with pytest.raises(InputError, match=message):
         symbols.read_table(str(tmp_path))
 
@@ -100,36 +124,6 @@ def test_an_unknown_table_is_an_error():
     message += "mean `kokoro`. Received: symbols=kokro"
     with pytest.raises(InputError, match=message):
         symbols.named_table("kokro")
-
-
-@pytest.mark.parametrize(
-    ("content", "received"),
-    [
-        ("[", "line 1"),
-        (NESTED, "words.json"),
-        (None, "words=None"),
-        ({"x": 2}, "words={'x': 2}"),
-        ("7", "words=7"),
-        (WORDS[:1], r"words=\[' '\]"),
-        (WORDS[:2], r"words=\[' ', '<other>'\]"),
-        (WORDS[1:], "words='<other>', label 0"),
-        (WORDS[:1] + WORDS[2:], "words='x', label 1"),
-        ([*WORDS, "x"], "words='x', label 4"),
-        ([*WORDS, 3], "words=3, label 4"),
-        ([*WORDS, ["z"]], r"words=\['z'\], label 4"),
-    ],
-)
-def test_damaged_words_are_an_error(tmp_path, content, received):
-    """The error for an invalid `words.json` quotes the first invalid word.
-
-    The error also states the label of this word.
-    """
-    symbols.made_of("ab").save(str(tmp_path))
-    text = content if isinstance(content, str) else json.dumps(content)
-    (tmp_path / "words.json").write_text(text)
-    message = rf"`words.json` must .* Received: .*{received}"
-    with pytest.raises(InputError, match=message):
-        symbols.read_table(str(tmp_path))
 
 
 def test_a_table_is_not_replaced(tmp_path, monkeypatch):
