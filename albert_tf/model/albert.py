@@ -298,6 +298,11 @@ class AlbertEncoder(ConfiguredLayer):
         return x
 
 
+def with_cls(positions: tf.Tensor | None) -> tf.Tensor | None:
+    """Add the position of [CLS], which the pooler needs; keep None."""
+    return None if positions is None else tf.pad(positions, [[0, 0], [1, 0]])
+
+
 @registered
 class AlbertModel(AlbertNetwork):
     """The ALBERT encoder with its embeddings and pooler.
@@ -351,21 +356,18 @@ class AlbertModel(AlbertNetwork):
         embedding_output, x = self.embeddings(
             input_ids, segment_ids, seed=fold_in(seed, 0)
         )
-        # The pooler needs the output at [CLS], which comes first.
-        with_cls = (
-            None if positions is None else tf.pad(positions, [[0, 0], [1, 0]])
-        )
+        needed = with_cls(positions)
         hidden_states, attention_probs = self.encoder(
             x,
             input_mask,
             seed=fold_in(seed, 1),
             return_all=return_all,
             layers=layers,
-            positions=None if return_all else with_cls,
+            positions=None if return_all else needed,
         )
         last = hidden_states[-1]
         if return_all and positions is not None:
-            last = tf.gather(last, with_cls, batch_dims=1)
+            last = tf.gather(last, needed, batch_dims=1)
         outputs = {
             "sequence_output": last if positions is None else last[:, 1:],
             "pooled_output": self.pooler(last[:, 0]),

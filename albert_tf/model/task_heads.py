@@ -4,6 +4,7 @@ Shapes: B batch; C classes, outputs, choices or texts per example; T tokens; H
 hidden width; K starts in the beam; M ends per start.
 """
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import tensorflow as tf
@@ -119,6 +120,18 @@ class AlbertClassifier(AlbertWithOutputs):
         return self.classifier(pooled)
 
 
+def by_row(compute: Callable, *inputs: tf.Tensor, seed) -> tf.Tensor:
+    """Apply a function of rows [N, T] to inputs [..., T].
+
+    The first axis of the function's output is divided as the inputs' axes.
+    """
+    shape = tf.shape(inputs[0])
+    rows = [tf.reshape(x, [-1, shape[-1]]) for x in inputs]  # [N, T]
+    outputs = compute(*rows, seed=seed)
+    axes = tf.concat([shape[:-1], outputs.shape[1:]], axis=0)
+    return tf.reshape(outputs, axes)
+
+
 @registered
 class AlbertChooser(AlbertClassifier):
     """An ALBERT model that scores each of several choices independently."""
@@ -134,13 +147,8 @@ class AlbertChooser(AlbertClassifier):
 
     def compute(self, input_ids, input_mask, segment_ids, seed=None):
         """Return float32 logits [B, C] from inputs [B, C, T]."""
-        shape = tf.shape(input_ids)
-        flat = [
-            tf.reshape(x, [-1, shape[2]])  # [B * C, T]
-            for x in (input_ids, input_mask, segment_ids)
-        ]
-        logits = super().compute(*flat, seed=seed)  # [B * C]
-        return tf.reshape(logits, shape[:2])
+        inputs = input_ids, input_mask, segment_ids
+        return by_row(super().compute, *inputs, seed=seed)
 
 
 @registered
@@ -250,13 +258,6 @@ class AlbertForBeamSpans(AlbertWithHead):
         # 1. In this case, TensorFlow's oneDNN code writes out of bounds.
         logits = self.end(tf.reshape(self.end_norm(x), [-1, width]))
         return tf.reshape(logits, tf.shape(x)[:3])
-
-    def compute(
-        self, input_ids, input_mask, segment_ids, seed=None, labels=None
-    ):
-        """Return the outputs of `head` for the inputs of `AlbertModel`."""
-        inputs = input_ids, input_mask, segment_ids
-        return super().compute(*inputs, seed=seed, labels=labels)
 
     def head(self, encoded, inputs, seed=None, labels=None):
         """Return the outputs for inference and, with labels, for the loss.
@@ -419,14 +420,8 @@ class AlbertEmbedder(AlbertWithHead):
 
     def compute(self, input_ids, input_mask, segment_ids, seed=None):
         """Return float32 vectors [B, H], or [B, C, H] from [B, C, T]."""
-        shape = tf.shape(input_ids)
-        flat = [
-            tf.reshape(x, [-1, shape[-1]])  # [B * C, T]
-            for x in (input_ids, input_mask, segment_ids)
-        ]
-        vectors = super().compute(*flat, seed=seed)
-        width = [self.config.hidden_size]
-        return tf.reshape(vectors, tf.concat([shape[:-1], width], axis=0))
+        inputs = input_ids, input_mask, segment_ids
+        return by_row(super().compute, *inputs, seed=seed)
 
 
 # The class of the model for each `Task.head_kind`.
