@@ -55,23 +55,6 @@ def task_features(server: ServedModel, path: str) -> Features:
     return server.task.features(examples, server.encoder.tokenizer)
 
 
-def calibration_features(server: ServedModel, path: str) -> Features:
-    """Return the features of a file: the task's examples, or lines of text."""
-    rule = "`calibration_file` needs a model directory with a tokenizer."
-    require(server.encoder.tokenizer, rule, calibration_file=path)
-    read = task_features if server.task else text_features
-    return read(server, path)
-
-
-def calibration_batches(
-    features: Features, batch_size: int, max_rows: int
-) -> Iterator[dict[str, np.ndarray]]:
-    """Yield batches of inputs [B, T] from at most `max_rows` rows."""
-    inputs = {name: rows[:max_rows] for name, rows in features.dense().items()}
-    for start in range(0, len(inputs["input_ids"]), batch_size):
-        yield {k: x[start : start + batch_size] for k, x in inputs.items()}
-
-
 def require_quantizer(precision: str) -> None:
     """Raise `InputError` if the package for 8-bit models is not installed."""
     need("`precision`", "ai_edge_quantizer", precision=precision)
@@ -172,31 +155,36 @@ def frozen(compute: Callable, specs: list[tf.TensorSpec]) -> tf.Module:
 def calibration_examples(
     server: ServedModel, path: str | None
 ) -> list[dict[str, np.ndarray]]:
-    """Return calibration inputs from a file: full batches {name: [B, ...]}."""
+    """Return calibration inputs {name: [B, ...]} from a file, in full batches.
+
+    The file contains the task's examples, or lines of text.
+    """
     require(
         path,
         "`calibration_file` must be set for precision=int8: a file of the "
         "task's examples, or of plain text for a pretrained model.",
         calibration_file=path,
     )
-    features = calibration_features(server, path)
+    rule = "`calibration_file` needs a model directory with a tokenizer."
+    require(server.encoder.tokenizer, rule, calibration_file=path)
+    read = task_features if server.task else text_features
+    inputs = read(server, path).dense()
     size = server.encoder.config.batch_size
-    extra_inputs = {
-        spec.name: np.ones(spec.shape, np.int32)  # any position suffices
-        for spec in server.number_inputs[3:]
-    }
-    examples = [
-        batch | extra_inputs
-        for batch in calibration_batches(features, size, CALIBRATION_ROWS)
-        if len(batch["input_ids"]) == size
-    ]
+    rows = min(len(inputs["input_ids"]), CALIBRATION_ROWS)
     require(
-        examples,
+        rows >= size,
         "`calibration_file` must contain at least `batch_size` examples.",
         batch_size=size,
         calibration_file=path,
     )
-    return examples
+    positions = {
+        spec.name: np.ones(spec.shape, np.int32)  # any position suffices
+        for spec in server.number_inputs[3:]
+    }
+    return [
+        {k: x[end - size : end] for k, x in inputs.items()} | positions
+        for end in range(size, rows + 1, size)
+    ]
 
 
 def fixed(config: ServingConfig) -> ServingConfig:

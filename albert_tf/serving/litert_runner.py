@@ -176,13 +176,6 @@ class Runner:
         ]
         return Features.from_rows(rows, {}, self.tokenizer.pad_id, self.length)
 
-    def scores(
-        self, texts: Sequence[str], pairs: Sequence[str] | None = None
-    ) -> dict[str, np.ndarray]:
-        """Return the outputs {name: [N, ...]} for N texts or text pairs."""
-        both = [x for x in (texts, pairs) if x is not None]
-        return self.run(self.packed(*map(self.tokenizer.encode_batch, both)))
-
     def fill_mask(self, text: str, top_k: int) -> list[list[tuple[str, float]]]:
         """Return the best (piece, probability) pairs for each `[MASK]`.
 

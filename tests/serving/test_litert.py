@@ -74,12 +74,17 @@ def test_fills_masks_as_the_python_model(
             close([share for _, share in answer], p[best])
 
 
+def scores(runner, *texts):
+    """Return a runner's outputs {name: [N, ...]} for N texts or text pairs."""
+    return runner.run(runner.packed(*map(runner.tokenizer.encode_batch, texts)))
+
+
 def test_scores_pairs_as_the_python_model(
     pretrained, pretrained_model, tokenizer
 ):
     """For texts and pairs, outputs equal those of the Python model."""
     runner = Runner(pretrained)
-    found = runner.scores(TEXTS, TEXTS[::-1])
+    found = scores(runner, TEXTS, TEXTS[::-1])
     inputs = packed(tokenizer, TEXTS, TEXTS[::-1])
     wanted = pretrained_model.albert(*map(tf.constant, inputs))
     close(found["pooled_output"], wanted["pooled_output"])
@@ -88,7 +93,7 @@ def test_scores_pairs_as_the_python_model(
     alone = pretrained_model.albert(
         *map(tf.constant, packed(tokenizer, TEXTS[:3]))
     )
-    found = runner.scores(TEXTS[:3])["pooled_output"]
+    found = scores(runner, TEXTS[:3])["pooled_output"]
     close(found, alone["pooled_output"])
     query = {"text": TEXTS[0], "text_pair": TEXTS[-1]}
     found = runner.answer(query, 5)["in_order"]
@@ -112,7 +117,7 @@ def test_precisions_of_a_classifier(
     out = exported(folder, tmp_path / "out", precision=precision)
     inputs = packed(tokenizer, TEXTS, TEXTS[::-1], length=12)
     wanted = tf.nn.softmax(model(*map(tf.constant, inputs))).numpy()
-    found = Runner(out).scores(TEXTS, TEXTS[::-1])["probabilities"]
+    found = scores(Runner(out), TEXTS, TEXTS[::-1])["probabilities"]
     close(found, wanted, tolerance)
     query = json.dumps({"text": TEXTS[0], "text_pair": TEXTS[-1]})
     (answer,) = answers(RunnerConfig(model=out, text=query))
