@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import inspect
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import InputError, near, require
 from albert_tf.base.program import command
 from albert_tf.base.replacing import (
     Contents,
@@ -201,6 +202,28 @@ class ForeignName:
         raise AttributeError(
             f"`{owner.__name__}` has no `{self.name}`; use `{self.replacement}`"
         )
+
+
+def check_keywords(
+    keywords: dict, legal: Callable | Sequence[str], others: Sequence[str] = ()
+) -> None:
+    """Raise `InputError` for unknown keywords.
+
+    Keywords that begin with _ are accepted, because Keras passes them itself.
+
+    Args:
+      keywords: {keyword: value}.
+      legal: the legal keywords, or a method that accepts them.
+      others: further names to suggest for similar ones.
+    """
+    if callable(legal):
+        parameters = list(inspect.signature(legal).parameters.values())[1:]
+        legal = [x.name for x in parameters if x.kind != x.VAR_KEYWORD]
+    for name in keywords.keys() - {*legal}:
+        rule = f"Keyword arguments must be among {', '.join(legal)}"
+        rule += near(name, (*legal, *others))
+        received = {name: f"{keywords[name]!r:.60}"}
+        require(name.startswith("_"), rule, **received)
 
 
 def has_text(x: Any) -> bool:

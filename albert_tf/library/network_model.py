@@ -5,7 +5,6 @@ Shapes: B batch, C choices, T tokens.
 
 import contextlib
 import functools
-import inspect
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
@@ -14,7 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from albert_tf.base.errors import InputError, near, require
+from albert_tf.base.errors import require
 from albert_tf.base.settings import as_type
 from albert_tf.library.base_model import ModelWithTokenizer
 from albert_tf.library.training_metrics import (
@@ -60,27 +59,8 @@ def checked_smoothing(value: Any, head: Head, loss: Any) -> float:
     return smoothing
 
 
-def check_keywords(keywords: dict, legal: Callable | Sequence[str]) -> None:
-    """Raise `InputError` for unknown keywords.
-
-    Keywords that begin with _ are accepted, because Keras passes them itself.
-
-    Args:
-      keywords: {keyword: value}.
-      legal: the legal keywords, or a method that accepts them.
-    """
-    if callable(legal):
-        parameters = list(inspect.signature(legal).parameters.values())[1:]
-        legal = [x.name for x in parameters if x.kind != x.VAR_KEYWORD]
-    for name in keywords.keys() - {*legal}:
-        rule = f"Keyword arguments must be among {', '.join(legal)}"
-        rule += f"{near(name, legal)} Received: {name}={keywords[name]!r:.60}"
-        if not name.startswith("_"):
-            raise InputError(rule)
-
-
 def of_keras(name: str) -> Callable:
-    """Wrap a method of `keras.Model` to check keywords and hide a warning.
+    """Wrap a method of `keras.Model` to hide a warning.
 
     Keras warns at the end of data of unknown size, even if the caller requested
     no number of steps. The size is unknown for data sets of generators and
@@ -89,14 +69,13 @@ def of_keras(name: str) -> Callable:
     method = getattr(keras.Model, name)
 
     @functools.wraps(method)
-    def checked(self, *args, **kwargs):
-        check_keywords(kwargs, method)
+    def quiet(self, *args, **kwargs):
         with warnings.catch_warnings():
             if not any(kwargs.get(steps) for steps in STEPS):
                 warnings.filterwarnings("ignore", OUT_OF_DATA)
             return method(self, *args, **kwargs)
 
-    return checked
+    return quiet
 
 
 class NetworkModel(ModelWithTokenizer):

@@ -11,11 +11,12 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.base.errors import InputError, near, require
+from albert_tf.base.errors import require
 from albert_tf.base.settings import as_type
 from albert_tf.conversion.sources import Reading
 from albert_tf.library.base_model import (
     ModelWithTokenizer,
+    check_keywords,
     check_length,
     of_ids,
     open_model,
@@ -119,9 +120,7 @@ class Albert(ModelWithTokenizer):
           InputError: if the path contains no model, or if the model's parts do
             not fit together.
         """
-        for name in kwargs.keys() - set(SETTINGS):
-            rule = f"`load` accepts {', '.join(SETTINGS)}{near(name, SETTINGS)}"
-            raise InputError(f"{rule} Received: {name}={kwargs[name]}")
+        check_keywords(kwargs, SETTINGS)
         reading = Reading(encoder_only=encoder_only)
         source = open_model(path, reading, added_pieces)
         parts = {name.partition("/")[0] for name in source.tensors.shapes}

@@ -4,10 +4,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from albert_tf.base.errors import near, require
+from albert_tf.base.errors import require
 from albert_tf.base.settings import as_type
 from albert_tf.conversion.sources import Source
-from albert_tf.library.base_model import check_length
+from albert_tf.library.base_model import check_keywords, check_length
 from albert_tf.library.user_data import listed
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.classification import PAIR
@@ -23,11 +23,6 @@ ARGUMENTS = (
     *("added_pieces", "lora_rank"),
 )
 DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-
-
-def fields_of(cls: type) -> set[str]:
-    """Return the names of a dataclass's fields."""
-    return {field.name for field in dataclasses.fields(cls)}
 
 
 def label_names(labels: Sequence) -> tuple[str, ...]:
@@ -132,11 +127,9 @@ def task_of_class(
       settings: options of the class, fields of `TaskConfig`, names of columns
         and dropout rates.
     """
-    legal = {*cls.options, *fields_of(TaskConfig), *COLUMNS, *DROPOUTS}
-    unknown = sorted(set(settings) - legal)
-    hint = "".join(near(name, {*legal, *ARGUMENTS}) for name in unknown[:1])
-    rule = f"A setting must be one of {', '.join(sorted(legal))}{hint}"
-    require(not unknown, rule, setting=", ".join(unknown))
+    fields = [field.name for field in dataclasses.fields(TaskConfig)]
+    legal = sorted((*cls.options, *fields, *COLUMNS, *DROPOUTS))
+    check_keywords(settings, legal, ARGUMENTS)
     options = {k: settings[k] for k in cls.options if k in settings}
     if load_head:
         task = finetuned_task(cls, source, labels, **options)

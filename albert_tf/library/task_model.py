@@ -14,9 +14,14 @@ from albert_tf.base.errors import require
 from albert_tf.base.settings import as_type, plain
 from albert_tf.conversion.sources import Reading
 from albert_tf.library import feature_batches, task_loading, user_data
-from albert_tf.library.base_model import ENCODER, open_model, restore
+from albert_tf.library.base_model import (
+    ENCODER,
+    check_keywords,
+    open_model,
+    restore,
+)
 from albert_tf.library.changed_layers import add_low_rank
-from albert_tf.library.network_model import NetworkModel, check_keywords
+from albert_tf.library.network_model import NetworkModel
 from albert_tf.library.training_metrics import (
     has_spare_axis,
     without_spare_axis,
@@ -116,18 +121,6 @@ class TaskModel(NetworkModel):
             return x, y, weights  # columns of texts
         return (*x, None)[:2] + (weights,) if len(x) < 3 else x
 
-    def task_for(self, x: Any, named: bool) -> Task:
-        """Return the task with column names that suit `x`.
-
-        Args:
-          x: texts, or a source of examples.
-          named: whether `x` is a source with named columns, without a `y`.
-        """
-        if not named:
-            return self.task.in_memory()
-        is_path = isinstance(x, str | os.PathLike)
-        return self.task if is_path else self.task.without_ids()
-
     def examples(self, x: Any, y: Any, part: str) -> Sequence[Any]:
         """Convert arguments to the task's examples.
 
@@ -136,20 +129,22 @@ class TaskModel(NetworkModel):
           y: labels; None if `x` contains the labels or if there are no labels.
           part: "train", "eval" or "predict".
         """
-        rule = (
-            "`y` must be given, unless `x` is a table or a `tf.data.Dataset` "
-        )
-        rule += "with labels, which `from_generator` makes from a generator."
+        rule = "`y` must be given, unless `x` is a table or a "
+        rule += "`tf.data.Dataset` with labels, which `from_generator` makes "
+        rule += "from a generator."
         named = y is None and user_data.is_source(x)
         has_labels = self.task.unlabeled or y is not None or named
         require(part == "predict" or has_labels, f"{rule} Received: none")
         if part == "train":
             self.task = self.task.reopened()
-        task = self.task_for(x, named)
+        task = self.task if named else self.task.in_memory()
+        if named and not isinstance(x, str | os.PathLike):
+            task = task.without_ids()
         columns = task.table(user_data.width_of(x), y is not None)
+        labels = None
         if y is not None:
             y = user_data.listed(y, "y")
-        labels = None if y is None else task.table_labels(y)
+            labels = task.table_labels(y)
         source = user_data.table_of(x, labels, columns)
         examples = user_data.read_examples(task, part, source)
         if y is not None:
@@ -490,6 +485,7 @@ class TaskModel(NetworkModel):
         """
         options = {"batch_size": batch_size, "verbose": verbose} | kwargs
         if is_encoded(x):
+            check_keywords(kwargs, keras.Model.predict)
             outputs = super().predict(self.encoded(x), **options)
             return self.values_of_outputs(outputs)
         return self._answers(self.values, x, *extra_columns, **options)

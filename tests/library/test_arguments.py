@@ -113,22 +113,6 @@ def test_a_tuple_has_labels_and_weights(unlabeled, x, found):
     assert TaskModel.unpacked(model, x, [9], 5) == (x, [9], 5)
 
 
-def test_columns_have_names_in_files_alone(tmp_path):
-    """A file has the task's columns; texts in memory have default columns.
-
-    The rows of a table in memory need no ids.
-    """
-    task = fake(in_memory=lambda: "memory", without_ids=lambda: "without_ids")
-    model = fake(task=task)
-    for x, named, wanted in (
-        ("a.tsv", True, task),
-        (tmp_path, True, task),
-        ({"text": []}, True, "without_ids"),
-        ("a.tsv", False, "memory"),
-    ):
-        assert TaskModel.task_for(model, x, named) is wanted
-
-
 def test_metrics_that_examples_lack_are_named():
     """Requesting a metric that the examples do not allow is an error."""
     task = fake(score=lambda examples, predictions: {"mrr": predictions})

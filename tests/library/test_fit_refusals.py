@@ -73,7 +73,7 @@ def untrained(model, path):
         (of("save", "film.h5"), "must be a `.keras`"),
         (load(), "`labels` must be given"),
         (load(["a", "a"]), "different labels"),
-        (load(LABELS, rate=1), "setting must"),
+        (load(LABELS, rate=1), "must be among .* Received: rate=1"),
         (load(LABELS, 99), "`max_length` must"),
         (load(LABELS, max_seq_length=99), "`max_seq_length` must"),
         (lambda m, path: Classifier.load("/no", LABELS), "`path` must be a"),
