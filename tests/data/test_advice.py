@@ -183,8 +183,8 @@ def test_uneven_labels_are_told_from_chance(records, paired, even, uneven):
     """
     for swapped in (*even, *uneven):
         made = {"records": records, "paired": paired, "swapped": swapped}
-        said = "".join(reporting._labels(statistics(made=made)))
-        assert ("labeled swapped" in said) == (swapped in uneven)
+        text = "".join(reporting._labels(statistics(made=made)))
+        assert ("labeled swapped" in text) == (swapped in uneven)
 
 
 @pytest.mark.parametrize(
@@ -245,11 +245,11 @@ def test_few_held_out_records():
     assert "only 7 examples are held out" in warning
 
 
-def held_out_warnings(asked, share, records, **text):
+def held_out_warnings(requested, share, records, **text):
     """Return the list of warnings about held-out text.
 
-    `asked` is the requested share of the tokens, `share` the held-out share,
-    and `records` the number of held-out records.
+    `requested` and `share` are the requested and the actual share of the
+    tokens, and `records` is the number of held-out records.
     """
     tokens = {"train": 1_000_000 * (1 - share), "eval": 1_000_000 * share}
     made = {
@@ -258,7 +258,7 @@ def held_out_warnings(asked, share, records, **text):
     }
     made["eval"]["records"] = records
     text = TEXT | Counter(tokens=1_000_000, **text)
-    found = summarize(text, made, MaskingConfig(), asked)
+    found = summarize(text, made, MaskingConfig(), requested)
     return list(warnings(found, MaskingConfig(), 128))
 
 
@@ -302,15 +302,15 @@ def test_advice_on_few_held_out_records():
     If this share would exceed 20%, the advice is to add text.
     """
 
-    def said(*args):
+    def advice(*args):
         return "".join(reporting.few_held_out(*args))
 
-    assert "=0.2 holds out about 100" in said(50, 0.1)
-    assert said(49, 0.1).endswith("; add text")
-    assert said(1, 0.001).startswith("only 1 examples are held out")
-    assert said(5, 0).endswith("; add text")
-    assert "=0.1 holds out about 100" in said(99, 0.1)
-    assert not said(0, 0.1) and not said(100, 0.1)
+    assert "=0.2 holds out about 100" in advice(50, 0.1)
+    assert advice(49, 0.1).endswith("; add text")
+    assert advice(1, 0.001).startswith("only 1 examples are held out")
+    assert advice(5, 0).endswith("; add text")
+    assert "=0.1 holds out about 100" in advice(99, 0.1)
+    assert not advice(0, 0.1) and not advice(100, 0.1)
 
 
 @pytest.mark.parametrize("do_permutation", [False, True])

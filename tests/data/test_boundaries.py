@@ -98,8 +98,8 @@ def test_unicode_rule(text, words):
 def broken(tokenizer, text):
     """Return the sentences in a text as strings of joined pieces."""
     ids, _ = tokenizer.encode_joined([text])
-    places = boundaries.sentence_breaks(ids, tokenizer)
-    parts = np.split(np.array(tokenizer.pieces(ids)), places)
+    breaks = boundaries.sentence_breaks(ids, tokenizer)
+    parts = np.split(np.array(tokenizer.pieces(ids)), breaks)
     return ["".join(part) for part in parts]
 
 

@@ -65,12 +65,12 @@ def test_every_line_once_per_duplicate(corpus, whole):
         used = Counter()
         for entry in metadata.splits[split]:
             for chunk in unmasked(output / entry.file):
-                (places,) = [
+                (positions,) = [
                     [(number, line) for line in lines]
                     for number, document in enumerate(documents)
                     if (lines := lines_of(chunk, document))
                 ]
-                used.update(places)
+                used.update(positions)
         assert max(used.values()) == times
         dealt[split] = {number for number, _ in used}
         due = times * sum(len(documents[number]) for number in dealt[split])
@@ -343,9 +343,9 @@ def test_duplicates_are_dropped(corpus, whole, tmp_path):
     assert statistics["duplicate_documents"] == 50
     tokens = sum(len(sum(lines, [])) for lines in documents_of(corpus))
     assert statistics["tokens"] - statistics["duplicate_tokens"] == tokens
-    kept = make_records(corpus, tmp_path / "kept", input_file=copies)
-    assert kept.statistics["duplicate_documents"] == 0
-    assert kept.count("train") > 2 * metadata.count("train")
+    repeated = make_records(corpus, tmp_path / "all", input_file=copies)
+    assert repeated.statistics["duplicate_documents"] == 0
+    assert repeated.count("train") > 2 * metadata.count("train")
 
 
 def test_short_documents_are_left_out(corpus, tmp_path):

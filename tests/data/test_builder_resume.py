@@ -179,11 +179,11 @@ def test_two_builds_at_once(corpus, tmp_path, monkeypatch):
                 make_records(corpus, output, **scratch)
         assert sorted(tmp_path.rglob("*")) == before
 
-    held = files.locked
+    locked = files.locked
 
     def remote_is_not_held(folder, name):
         local = name == "scratch_dir"
-        return held(folder, name) if local else contextlib.nullcontext()
+        return locked(folder, name) if local else contextlib.nullcontext()
 
     monkeypatch.setattr(build, "write_piece_counts", run_again)
     make_records(corpus, output, **scratch)

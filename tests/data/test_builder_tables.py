@@ -212,13 +212,13 @@ def test_rows_without_a_text_are_skipped(
         made = build(corpus, tmp_path / f"{number}", source, on_bad_text="skip")
         assert records(made.output_dir) == wanted
         assert made.metadata.statistics["bad_rows"] == 2
-        (said,) = [
+        (warning,) = [
             line
             for line in capsys.readouterr().out.splitlines()
             if "2 rows were without readable text. The first" in line
         ]
-        assert f"{name}, row 0: column body" in said
-        assert "/input-" not in said
+        assert f"{name}, row 0: column body" in warning
+        assert "/input-" not in warning
 
 
 def test_rows_that_are_sentences(corpus, texts, wanted, tmp_path):

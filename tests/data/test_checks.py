@@ -44,13 +44,13 @@ def with_float_mask(record):
     return [changed.SerializeToString()]
 
 
-def flip(place):
+def flip(offset):
     """Return a function that inverts one byte in a file's third record."""
 
     def damage(path):
         content = bytearray(Path(path).read_bytes())
         record = len(content) // COUNTS[Path(path).name.split("-")[0]][0]
-        content[2 * record + place] ^= 255
+        content[2 * record + offset] ^= 255
         Path(path).write_bytes(content)
 
     return damage
@@ -185,14 +185,14 @@ def test_the_folder_with_the_fault_is_named(tmp_path):
         write_records(Path(folder))
     path = first_file(folders[0], EVAL)
     rewrite(lambda r: [bytes([10, 2, 255, 255])])(path)
-    known = [with_sizes(folder, read_metadata(folder)) for folder in folders]
+    stored = [with_sizes(folder, read_metadata(folder)) for folder in folders]
     with pytest.raises(InputError, match=re.escape(f"{path}, record 2")):
         with contextlib.ExitStack() as stack:
-            for folder, found in zip(folders, known, strict=True):
+            for folder, found in zip(folders, stored, strict=True):
                 stack.enter_context(
                     input_pipeline.errors_explained(folder, found)
                 )
-            read_all(folders[0], known[0], EVAL)
+            read_all(folders[0], stored[0], EVAL)
 
 
 @pytest.mark.parametrize("split", [metadata.TRAIN, metadata.EVAL])
@@ -252,10 +252,10 @@ def test_a_run_begins_with_a_check(data_dir, monkeypatch):
     with pytest.raises(InputError, match=message):
         input_pipeline.check_files(data_dir, shorter)
     # The first training records have ids up to 15; held-out ids are larger.
-    for size, place in ((15, "train.*contains 15"), (16, "eval.*contains 93")):
+    for size, fault in ((15, "train.*contains 15"), (16, "eval.*contains 93")):
         smaller = dataclasses.replace(metadata, vocab_size=size)
         with pytest.raises(
-            InputError, match=f"{place}, but .* from 0 to {size - 1}"
+            InputError, match=f"{fault}, but .* from 0 to {size - 1}"
         ):
             input_pipeline.check_files(data_dir, smaller)
     path = first_file(data_dir)
@@ -276,9 +276,9 @@ def test_the_first_sixteen_records_are_checked(data_dir):
     path = first_file(data_dir)
     metadata = read_metadata(data_dir)
     records = list(map(example, range(30)))
-    for place in (16, 15):
-        write(path, [*records[:place], b"\x99", *records[place + 1 :]])
-        if place == 16:
+    for number in (16, 15):
+        write(path, [*records[:number], b"\x99", *records[number + 1 :]])
+        if number == 16:
             input_pipeline.check_files(data_dir, with_sizes(data_dir, metadata))
     with pytest.raises(InputError, match="record 15: not a tf.train"):
         input_pipeline.check_files(data_dir, with_sizes(data_dir, metadata))

@@ -163,9 +163,9 @@ def test_records_can_be_masked_at_another_rate(kinds):
         folder, metadata, batch_size=64, seed=1
     )
     batch = next(iter(dataset))
-    asked = MaskingConfig(masking="dynamic", masked_lm_prob=0.3)
-    assert batch["masked_lm_positions"].shape == (64, asked.predictions(T))
-    assert asked.predictions(T) == round(0.3 * T)
+    config = MaskingConfig(masking="dynamic", masked_lm_prob=0.3)
+    assert batch["masked_lm_positions"].shape == (64, config.predictions(T))
+    assert config.predictions(T) == round(0.3 * T)
     lengths = tf.reduce_sum(batch["input_mask"], 1).numpy()
     used = tf.reduce_sum(batch["masked_lm_weights"], 1).numpy()
     assert used.sum() / lengths.sum() == pytest.approx(0.3, abs=0.015)
@@ -192,12 +192,12 @@ def test_readers_mask_as_the_build_was_told(corpus, tmp_path, usual):
     be permuted.
     """
     fields = dataclasses.fields(MaskingConfig)
-    asked = {field.name: other(field) for field in fields}
-    asked[usual] = getattr(MaskingConfig(), usual)
+    values = {field.name: other(field) for field in fields}
+    values[usual] = getattr(MaskingConfig(), usual)
     for _ in range(2):
-        run(corpus, tmp_path, **asked)
+        run(corpus, tmp_path, **values)
         found = read_metadata(str(tmp_path)).masking_config()
-        assert dataclasses.asdict(found) == asked
+        assert dataclasses.asdict(found) == values
 
 
 def test_words_are_masked_whole(kinds):
@@ -208,9 +208,9 @@ def test_words_are_masked_whole(kinds):
     for batch in batches(kinds, 20):
         for row in range(len(batch["input_ids"])):
             ids, where = restored(batch, row)
-            places = np.flatnonzero(ids == follow)
-            places = places[~np.isin(ids[places - 1], special)]
-            inside, before = np.isin([places, places - 1], where)
+            positions = np.flatnonzero(ids == follow)
+            positions = positions[~np.isin(ids[positions - 1], special)]
+            inside, before = np.isin([positions, positions - 1], where)
             np.testing.assert_array_equal(inside, before)
             whole += inside.sum()
     assert whole > 20
@@ -263,13 +263,13 @@ def test_no_two_readers_share_a_mask(kinds, monkeypatch):
     assert sorted(positions) == list(range(6, 90))
     names = {x for batch in found for x in batch["names"].tolist()}
     assert len(names) == len(positions)  # all of the first epoch
-    known = {
+    stored = {
         f"{path}, record {number}".encode(): record
         for path in (kinds / "dynamic").glob("train-*")
         for number, record in enumerate(tfrecord.read(str(path)))
     }
     for batch in found:
-        assert [known[x] for x in batch["names"]] == batch["records"].tolist()
+        assert [stored[x] for x in batch["names"]] == batch["records"].tolist()
 
 
 def test_another_tokenizer_is_refused(corpus, tmp_path):

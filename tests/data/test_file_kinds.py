@@ -125,12 +125,12 @@ def test_blocks_before_a_fault(tmp_path, monkeypatch, layout, fault):
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 200)
     monkeypatch.setattr(file_kinds, "HEAD_BYTES", 100)
     rows = ["" if i % 4 == 3 else f"{i} " + "word " * 13 for i in range(40)]
-    for place in range(20, 30):
+    for number in range(20, 30):
         lines = comma_separated(rows).splitlines(keepends=True)
         if fault == "row":
-            lines.insert(place, b"1,2,3\n")
+            lines.insert(number, b"1,2,3\n")
         data = gzip.compress(b"".join(lines), 0)
-        data = data[: place * 60] if fault == "damage" else data
+        data = data[: number * 60] if fault == "damage" else data
         path = str(write(tmp_path / "x.csv.gz", data))
         found, config = [], ReadingConfig(input_format=layout)
         with pytest.raises(InputError, match="on_bad_text=skip"):

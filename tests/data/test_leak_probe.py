@@ -147,11 +147,11 @@ def test_balanced_accuracy_is_sklearns():
 def test_probe_ignores_masks():
     """The probe examines the text before masking."""
     whole = examples(np.random.default_rng(7))[:50]
-    masked, places = [], np.arange(4, 9)
+    masked, positions = [], np.arange(4, 9)
     for item in whole:
         ids = item.input_ids.copy()
-        ids[places] = 4
-        hidden = {"positions": places, "labels": item.input_ids[places]}
+        ids[positions] = 4
+        hidden = {"positions": positions, "labels": item.input_ids[positions]}
         masked.append(dataclasses.replace(item, input_ids=ids, **hidden))
     left, right = (leak_probe._segments(x, V) for x in (whole, masked))
     assert (left.a != right.a).nnz == (left.b != right.b).nnz == 0

@@ -90,13 +90,13 @@ def test_languages_are_told(name, form, tmp_path):
         input_file=str(tmp_path / "text"), output_dir="x", strip_accents="auto"
     )
     assert choose_accents(config).strip_accents == (name in PLAIN)
-    said = counted(text, True)
-    assert ("--strip_accents=auto" in said) == (name in MARKED)
-    assert ("--word_boundaries=unicode" in said) == (name in BEYOND)
-    kept = counted(text, False)
-    assert "--strip_accents=auto" not in kept
+    warning = counted(text, True)
+    assert ("--strip_accents=auto" in warning) == (name in MARKED)
+    assert ("--word_boundaries=unicode" in warning) == (name in BEYOND)
+    unstripped = counted(text, False)
+    assert "--strip_accents=auto" not in unstripped
     if name != "ja":  # the form decides whether its marks are letters
-        assert ("--word_boundaries=unicode" in kept) == (
+        assert ("--word_boundaries=unicode" in unstripped) == (
             name in BEYOND | {"fr"}
         )
 
@@ -219,7 +219,7 @@ def test_the_builder_warns_or_chooses(vietnamese, tmp_path, corpus):
     If both the tokenizer and the records use `auto`, the tones stay and there
     is no warning.
     """
-    said, unknown = {}, {}
+    summaries, unknown = {}, {}
     for choice in (True, "auto"):
         folder = tmp_path / str(choice)
         make_vocabulary(
@@ -241,12 +241,12 @@ def test_the_builder_warns_or_chooses(vietnamese, tmp_path, corpus):
             "num_shards": 1,
         }
         metadata = make_records(corpus, folder / "out", **changes)
-        said[choice] = build.summary(metadata, PAIRS, MASKING)
+        summaries[choice] = build.summary(metadata, PAIRS, MASKING)
         unknown[choice] = metadata.statistics["unknown_share"]
-    assert "--strip_accents=auto" in said[True]
-    assert "--word_boundaries=unicode" in said[True]
-    assert "--strip_accents=auto" not in said["auto"]
-    assert "--word_boundaries" not in said["auto"]
+    assert "--strip_accents=auto" in summaries[True]
+    assert "--word_boundaries=unicode" in summaries[True]
+    assert "--strip_accents=auto" not in summaries["auto"]
+    assert "--word_boundaries" not in summaries["auto"]
     assert unknown["auto"] == 0
     assert metadata.settings["word_boundaries"] == "unicode"
     tokenizer = load_tokenizer(str(tmp_path / "auto" / "out"))
@@ -280,9 +280,9 @@ def test_a_warning_of_the_trainer_names_the_flags(vietnamese, tmp_path):
     config = TrainTokenizerConfig(
         input_file=vietnamese, output_dir=str(tmp_path / "v"), vocab_size=50
     )
-    said = " ".join(vocabulary.warnings(make_vocabulary(config)))
-    assert "--strip_accents=auto" in said
-    assert "--word_boundaries=unicode" in said
+    text = " ".join(vocabulary.warnings(make_vocabulary(config)))
+    assert "--strip_accents=auto" in text
+    assert "--word_boundaries=unicode" in text
 
 
 def test_auto_reads_a_pipe(tmp_path, monkeypatch):

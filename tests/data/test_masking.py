@@ -95,10 +95,10 @@ def test_ngram_lengths(favor_shorter):
     assert stats.chisquare(drawn, expected * drawn.sum()).pvalue > 1e-4
 
 
-@pytest.mark.parametrize("asked", [(0.8, 0.1, 0.1), (0.5, 0.2, 0.3)])
-def test_masked_tokens_become_mask_same_or_random(asked):
+@pytest.mark.parametrize("shares", [(0.8, 0.1, 0.1), (0.5, 0.2, 0.3)])
+def test_masked_tokens_become_mask_same_or_random(shares):
     """Predicted tokens become [MASK], stay or change with the given shares."""
-    config = MaskingConfig(mask_same_random=tuple(map(str, asked)))
+    config = MaskingConfig(mask_same_random=tuple(map(str, shares)))
     _, masked = mask(np.random.default_rng(7), config, batch=4000)
     predicted = masked.weights > 0
     rows = np.nonzero(predicted)[0]
@@ -112,7 +112,7 @@ def test_masked_tokens_become_mask_same_or_random(asked):
         ]
     )
     assert abs(kinds - masked.kinds).max() <= masked.kinds[2] / 100
-    expected = np.array(asked) * kinds.sum()
+    expected = np.array(shares) * kinds.sum()
     assert stats.chisquare(masked.kinds, expected).pvalue > 1e-4
     words = result[(result != MASK_ID) & (result != labels)]
     assert words.min() == 5 and words.max() == V - 1
@@ -190,15 +190,15 @@ def test_permutation():
     assert predicted.sum() > 1.9 * due.sum()
     moved = 0
     for row in range(len(ids)):
-        places = masked.positions[row][predicted[row]]
-        assert (np.diff(places) > 0).all() and maskable[row, places].all()
+        positions = masked.positions[row][predicted[row]]
+        assert (np.diff(positions) > 0).all() and maskable[row, positions].all()
         labels = masked.labels[row][predicted[row]]
-        np.testing.assert_array_equal(labels, ids[row, places])
-        rest = np.setdiff1d(np.arange(ids.shape[1]), places)
+        np.testing.assert_array_equal(labels, ids[row, positions])
+        rest = np.setdiff1d(np.arange(ids.shape[1]), positions)
         np.testing.assert_array_equal(
             masked.input_ids[row, rest], ids[row, rest]
         )
-        moved += np.sum(masked.input_ids[row, places] != labels)
+        moved += np.sum(masked.input_ids[row, positions] != labels)
     assert moved > 0.75 * predicted.sum()
 
 

@@ -86,8 +86,8 @@ def test_next_sentences_are_exchanged_among_pairs_alone():
     alone = ~made.paired()
     assert not made.swapped[alone].any()
     assert abs(made.swapped[~alone].mean() - 0.5) < 0.1
-    kept = make(docs, "keep")[0]
-    assert rows(made.take(alone)) == rows(kept.take(~kept.paired()))
+    ordered = make(docs, "keep")[0]
+    assert rows(made.take(alone)) == rows(ordered.take(~ordered.paired()))
     assert abs((~alone).sum() - len(plain)) < 0.05 * len(plain)
     assert counts["dropped_chunks"] > 0
     ids, one = np.arange(9), np.ones(1, np.int32)

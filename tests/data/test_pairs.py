@@ -103,8 +103,8 @@ def test_cut_falls_evenly_on_sentence_boundaries():
     )
     start, middle, end = chunks(made)
     full = end - start == 60
-    place = (middle - start)[full] // 10
-    counts = np.bincount(place, minlength=6)[1:]
+    boundary = (middle - start)[full] // 10
+    counts = np.bincount(boundary, minlength=6)[1:]
     assert counts.sum() > 1000
     assert abs(counts / counts.sum() - 0.2).max() < 0.04
 

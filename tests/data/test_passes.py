@@ -23,11 +23,11 @@ def recipe(folder="out", **reading):
 
 def test_a_part_has_the_shard_of_its_hash():
     """A part's shard is the remainder of a hash of document, piece and part."""
-    for place in ((1, 2, 3), (2**64 - 1, 0, 0)):
-        data = b"".join(number.to_bytes(8, "little") for number in place)
+    for numbers in ((1, 2, 3), (2**64 - 1, 0, 0)):
+        data = b"".join(number.to_bytes(8, "little") for number in numbers)
         digest = hashlib.blake2b(data, digest_size=8).digest()
         number = int.from_bytes(digest, "little")
-        assert passes._shard_of(*place, 1000) == number % 1000
+        assert passes._shard_of(*numbers, 1000) == number % 1000
 
 
 def test_documents_are_cut_into_parts():

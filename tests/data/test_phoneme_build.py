@@ -266,13 +266,13 @@ def test_warnings_at_their_limits(built):
     """
     made = built[1]
 
-    def warnings(eval_records=100, asked=0.1, **shares):
+    def warnings(eval_records=100, requested=0.1, **shares):
         splits = {
             split: (RecordFile("x", number, 10**9),)
             for split, number in (("eval", eval_records), ("train", 950))
         }
         changes = {"statistics": made.statistics | shares, "splits": splits}
-        changes["settings"] = made.settings | {"eval_fraction": asked}
+        changes["settings"] = made.settings | {"eval_fraction": requested}
         text = phoneme_build.summary(dataclasses.replace(made, **changes))
         assert f"  eval: {eval_records} records of 32 symbols" in text
         return [x for x in text.split("\n") if x.startswith("Warning: ")]
@@ -281,9 +281,9 @@ def test_warnings_at_their_limits(built):
     assert not warnings(**usual)
     first, second = warnings(unknown_share=0.0011, other_words_share=0.301)
     assert "0.11% of the symbols" in first and "30.10% of the words" in second
-    (other,) = warnings(asked=0.02, **usual)
+    (other,) = warnings(requested=0.02, **usual)
     assert "9.52% of the records are held out instead of 2.00%" in other
-    (few,) = warnings(50, asked=0.05, **usual)
+    (few,) = warnings(50, requested=0.05, **usual)
     assert "only 50 examples" in few and "--eval_fraction=0.1 holds" in few
 
 
@@ -323,18 +323,18 @@ def test_frequencies_are_those_of_the_records(built):
         return -np.sum(shares * np.log(shares)), shares.max()
 
     (symbols, best), (words, most) = entropy(ids), entropy(labels)
-    known = metadata.statistics["by_frequency"]
-    np.testing.assert_allclose(known["symbols_loss"], symbols)
-    np.testing.assert_allclose(known["words_loss"], words)
-    np.testing.assert_allclose(known["masked_symbol_accuracy"], best)
-    np.testing.assert_allclose(known["word_accuracy"], most)
+    metrics = metadata.statistics["by_frequency"]
+    np.testing.assert_allclose(metrics["symbols_loss"], symbols)
+    np.testing.assert_allclose(metrics["words_loss"], words)
+    np.testing.assert_allclose(metrics["masked_symbol_accuracy"], best)
+    np.testing.assert_allclose(metrics["word_accuracy"], most)
     table = read_table(str(folder))
-    places = np.concatenate([x for x, _ in found])
+    all_ids = np.concatenate([x for x, _ in found])
     _, counts = np.unique(
-        places[places != table.symbols[table.pad]], return_counts=True
+        all_ids[all_ids != table.symbols[table.pad]], return_counts=True
     )
     share = counts.max() / counts.sum()
-    np.testing.assert_allclose(known["symbol_accuracy"], share)
+    np.testing.assert_allclose(metrics["symbol_accuracy"], share)
 
 
 def test_frequencies_by_hand():

@@ -97,17 +97,17 @@ def test_masks_equal_those_of_a_loop():
     first, second = draws.uniform(40), draws.uniform(40)
     picks = draws.bits(40)
     expected, outcomes = ids.copy(), np.zeros(4, int)
-    for row, place in np.argwhere(labels != 0).tolist():
-        word = np.sum(labels[row, :place] == 0)
+    for row, position in np.argwhere(labels != 0).tolist():
+        word = np.sum(labels[row, :position] == 0)
         symbols = ids[row, labels[row] != 0]
         kind = 3
         if first[row, word] < 0.3:
             kind = np.searchsorted([0.8, 0.9], second[row, word], side="right")
-        other = symbols[picks[row, place] % len(symbols)]
-        now = ids[row, place]
-        expected[row, place] = [MASK, now, other, now][kind]
+        other = symbols[picks[row, position] % len(symbols)]
+        now = ids[row, position]
+        expected[row, position] = [MASK, now, other, now][kind]
         outcomes[kind] += 1
-        assert chosen[row, place] == (kind < 3)
+        assert chosen[row, position] == (kind < 3)
     np.testing.assert_array_equal(after, expected)
     assert outcomes.min() > 20 and chosen.sum() == outcomes[:3].sum()
 

@@ -78,11 +78,11 @@ def convert(tmp_path, spoken):
 
     def run(text: str = TEXT, folder: str = "out", **settings) -> Path:
         (tmp_path / "text.txt").write_text(text)
-        given = {"language": "de", "num_processes": 1} | settings
+        values = {"language": "de", "num_processes": 1} | settings
         albert_tf.phonemize(
             input_file=str(tmp_path / "text.txt"),
             output_dir=str(tmp_path / folder),
-            **given,
+            **values,
         )
         return tmp_path / folder
 
@@ -131,8 +131,8 @@ def test_packages_and_pipes_are_checked_first(monkeypatch):
     """
 
     def config(**settings):
-        given = {"input_file": "x", "output_dir": "y", "language": "de"}
-        return phonemize.PhonemizeConfig(**given | settings)
+        values = {"input_file": "x", "output_dir": "y", "language": "de"}
+        return phonemize.PhonemizeConfig(**values | settings)
 
     for package in ("jieba", "pyarrow"):
         monkeypatch.setitem(sys.modules, package, None)
@@ -228,8 +228,8 @@ def test_documents_do_not_depend_on_blocks(convert, small_blocks, monkeypatch):
     # A number consists of the block in which the document begins, and of the
     # document's position in this block.
     numbers = [divmod(row["document"], 1 << 20) for row in cut]
-    blocks, places = zip(*numbers, strict=True)
-    assert max(blocks) < len(names) and {*places} <= {0, 1}
+    blocks, positions = zip(*numbers, strict=True)
+    assert max(blocks) < len(names) and {*positions} <= {0, 1}
     monkeypatch.undo()
     assert grouped(cut) == grouped(rows_in(convert(LONG, "whole")))
 
@@ -246,22 +246,22 @@ def test_a_run_resumes(convert, small_blocks, spoken, capsys, monkeypatch):
     The bytes of the missing file are the same as before.
     """
     folder = convert(LONG)
-    assert "before" not in (said := capsys.readouterr().out)
-    assert "words, " not in said
+    assert "before" not in (printed := capsys.readouterr().out)
+    assert "words, " not in printed
     before = contents(folder)
     lost = sorted(folder.glob("phonemes-*.jsonl"))[2]
-    kept = {p: p.stat().st_mtime_ns for p in folder.glob("*0.jsonl")}
+    times = {p: p.stat().st_mtime_ns for p in folder.glob("*0.jsonl")}
     lost.unlink()
     spoken.unlink()
     phonemize._cached_speaker.cache_clear()
     monkeypatch.setattr(phonemize, "SECONDS_BETWEEN_LINES", 0)
     assert convert(LONG) == folder
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     number = len([*folder.glob("phonemes-*.jsonl")]) - 1
-    assert f"marks; {number} files already finished\n" in said
-    assert re.search(r"^\d+ words, [\d,]+/s$", said, re.MULTILINE)
+    assert f"marks; {number} files already finished\n" in printed
+    assert re.search(r"^\d+ words, [\d,]+/s$", printed, re.MULTILINE)
     assert contents(folder) == before
-    assert {p: p.stat().st_mtime_ns for p in kept} == kept
+    assert {p: p.stat().st_mtime_ns for p in times} == times
     assert {*spoken.read_text().split()} < {*LONG.split()}
 
 

@@ -32,11 +32,14 @@ def test_neighbors_are_counted_at_each_place(tokens):
     """Neighbor counts equal those of a loop; no pair crosses segments."""
     tokens = tokens[:500]
     counted = collections.Counter()
-    for place in range(len(tokens)):
+    for position in range(len(tokens)):
         for block, offset in enumerate((1, -1, 2, -2)):
-            other = place + offset
-            if 0 <= other < len(tokens) and GAP not in tokens[[place, other]]:
-                counted[tokens[place], block * 12 + tokens[other]] += 1
+            other = position + offset
+            if (
+                0 <= other < len(tokens)
+                and GAP not in tokens[[position, other]]
+            ):
+                counted[tokens[position], block * 12 + tokens[other]] += 1
     expected = np.zeros([12, 48])
     for cell, number in counted.items():
         expected[cell] = number

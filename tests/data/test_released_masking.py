@@ -20,9 +20,9 @@ RECORDED = Path(__file__).parents[1] / "testdata" / "released_masks.npz"
 
 def layout(lengths, first_b, tokens):
     """Return [B, T] bool, true except at [CLS], [SEP] and padding."""
-    place = np.arange(tokens)
-    maskable = (place > 0) & (place < lengths[:, None] - 1)
-    return maskable & (place != first_b[:, None] - 1)
+    position = np.arange(tokens)
+    maskable = (position > 0) & (position < lengths[:, None] - 1)
+    return maskable & (position != first_b[:, None] - 1)
 
 
 def examples(rng, batch, tokens=40):

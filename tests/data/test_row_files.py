@@ -197,7 +197,7 @@ def test_rows_that_are_lines(tmp_path, monkeypatch, make, block_bytes):
 
 
 @pytest.mark.parametrize(
-    "make, bad, places",
+    "make, bad, locations",
     [
         (parquet, [None], ["row 2: column text must contain text"]),
         (json_lines, [None, 3], ["line 3", "line 4"]),
@@ -206,20 +206,20 @@ def test_rows_that_are_lines(tmp_path, monkeypatch, make, block_bytes):
         (lambda rows: comma_separated(rows) + b"5,\xff\r\n", [], [":5: "]),
     ],
 )
-def test_bad_rows(tmp_path, make, bad, places):
+def test_bad_rows(tmp_path, make, bad, locations):
     """`skip` counts rows without readable text; `fail` names the first one."""
     path = write(tmp_path / "x.csv", make(ROWS + bad))
     if make not in (parquet, json_lines):
         path.write_bytes(path.read_bytes() + b"6,last\r\n")
     with pytest.raises(
-        InputError, match=f"{places[0]}.*skip|skip.*{places[0]}"
+        InputError, match=f"{locations[0]}.*skip|skip.*{locations[0]}"
     ):
         read(path)
     found, counts = read(path, on_bad_text="skip")
     assert found[:2] == DOCUMENTS
     assert found[2:] == ([] if make in (parquet, json_lines) else [["last"]])
     assert counts["bad_rows"] + counts["bad_lines"] == max(len(bad), 1)
-    assert places[0] in text_formats.first_bad_item(counts)
+    assert locations[0] in text_formats.first_bad_item(counts)
 
 
 def test_a_wrong_field_is_no_bad_row(tmp_path):
@@ -265,11 +265,11 @@ def test_long_names_and_values_are_shortened_in_errors(tmp_path):
     with pytest.raises(InputError, match=f" with fields{names} in "):
         read(path)
     path = write(tmp_path / "z.jsonl", f'{{"text": 1}}\n{name}\n')
-    first, said = table_sources.rows_of(str(path)), "Received: "
+    first, received = table_sources.rows_of(str(path)), "Received: "
     assert next(first).values == {"text": 1}
-    with pytest.raises(InputError, match=f"{said}{'n' * 60}$"):
+    with pytest.raises(InputError, match=f"{received}{'n' * 60}$"):
         next(first)
-    with pytest.raises(InputError, match=f"{said}data=int {'1' * 60}$"):
+    with pytest.raises(InputError, match=f"{received}data=int {'1' * 60}$"):
         table_sources.as_source("data", int("1" * 99))
-    with pytest.raises(InputError, match=f"{said}data='a,{'n' * 57}$"):
+    with pytest.raises(InputError, match=f"{received}data='a,{'n' * 57}$"):
         table_sources.as_sources("data", [f"a,{name}", "b"])

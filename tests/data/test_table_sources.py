@@ -143,7 +143,7 @@ def test_cells_of_numpy_are_pythons():
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         (3, "train_file=int 3"),
         (["a", "b"], "`train_file` must be a path, a pandas DataFrame"),
@@ -160,11 +160,11 @@ def test_cells_of_numpy_are_pythons():
     ],
     ids=str,
 )
-def test_what_is_no_table(value, said):
+def test_what_is_no_table(value, message):
     """The error for an object that is not a table names the argument."""
     with pytest.raises(InputError) as error:
         list(rows_of(as_source("train_file", value)))
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 def test_positions_in_a_table():
@@ -250,8 +250,8 @@ def test_lengths_beyond_the_memory_are_damage(tmp_path, monkeypatch):
     monkeypatch.setattr(ipc, "open_stream", too_long)
     path = tmp_path / "t.arrow"
     path.write_bytes(b"\xff\xff\xff\xff")
-    said = f"must not be damaged: MemoryError. Received: {path}"
-    with pytest.raises(InputError, match=said):
+    message = f"must not be damaged: MemoryError. Received: {path}"
+    with pytest.raises(InputError, match=message):
         list(rows_of(str(path)))
 
 
