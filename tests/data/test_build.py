@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import shutil
 from collections import Counter
 
 import numpy as np
@@ -224,26 +223,6 @@ def test_complete_build_is_left_alone(corpus, whole, tmp_path):
     metadata = make_records(corpus, output, num_processes=2)
     assert metadata == whole[1]
     assert before == {p: p.stat().st_mtime_ns for p in output.iterdir()}
-
-
-def make_again(corpus, output, **changes):
-    """Build twice; the second build must find the records of the first."""
-    first = make_records(corpus, output, **changes)
-    assert make_records(corpus, output, **changes) == first
-
-
-@pytest.mark.parametrize(
-    "pattern, folder", [("*", "out"), ("**", "out"), ("?.txt", "")]
-)
-def test_what_was_made_is_no_text(corpus, tmp_path, pattern, folder):
-    """A repeated build does not read its own output as text.
-
-    The text may be in the output folder.
-    """
-    for name in ("a.txt", "b.txt"):
-        shutil.copy(corpus / name, tmp_path)
-    output = tmp_path / folder
-    make_again(corpus, output, input_file=tmp_path / pattern)
 
 
 @pytest.mark.parametrize(

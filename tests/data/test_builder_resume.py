@@ -124,18 +124,6 @@ def test_shards_that_were_cleared_away_are_made_again(
     assert contents(output) == contents(whole[0])
 
 
-def test_shares_of_masks_are_the_same_again(corpus, tmp_path):
-    """A build with custom mask shares can be resumed and repeated."""
-    output = tmp_path / "out"
-    changes = {"mask_same_random": ("0.9", "0", "0.1")}
-    with pytest.MonkeyPatch.context() as patch:
-        interrupt(patch, local_runner, "make_file", 3)
-        with pytest.raises(Interrupted):
-            make_records(corpus, output, **changes)
-    first = make_records(corpus, output, **changes)
-    assert make_records(corpus, output, **changes) == first
-
-
 @pytest.mark.parametrize(
     "name, size",
     [

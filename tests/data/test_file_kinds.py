@@ -87,12 +87,19 @@ def test_frames_that_zstd_skips(tmp_path, mark):
     assert read(write(tmp_path / "x", frame + data))[0] == DOCUMENTS
 
 
-@pytest.mark.slow_after(len(PACKERS) + 1)
-@pytest.mark.parametrize("packer", PACKERS)
+@pytest.mark.slow_after(len(PACKERS) + 2)
+@pytest.mark.parametrize(
+    "packer, number", [("gz", 500), *((packer, 8_000) for packer in PACKERS)]
+)
 @pytest.mark.parametrize("name", ["x.txt", "x.csv"])
-def test_what_comes_before_damage_is_read(tmp_path, monkeypatch, packer, name):
-    """`skip` reads all text before the damage, even in a file of one block."""
-    rows = [os.urandom(40).hex() for _ in range(8_000)]
+def test_what_comes_before_damage_is_read(
+    tmp_path, monkeypatch, packer, number, name
+):
+    """`skip` reads all text before the damage, even in a file of one block.
+
+    In a small file, the damage is among the bytes that are read first.
+    """
+    rows = [os.urandom(40).hex() for _ in range(number)]
     text = "\n".join(rows).encode()
     data = PACKERS[packer](comma_separated(rows) if name == "x.csv" else text)
     path = write(tmp_path / f"{name}.{packer}", data[: len(data) * 4 // 5])
@@ -100,22 +107,11 @@ def test_what_comes_before_damage_is_read(tmp_path, monkeypatch, packer, name):
         monkeypatch.setattr(text_blocks, "BLOCK_BYTES", size)
         documents, counts = read(path, on_bad_text="skip")
         found = [line for document in documents for line in document]
-        assert counts["bad_files"] == 1 and len(found) > 4_000
+        assert counts["bad_files"] == 1 and len(found) > number // 2
         assert found == rows[: len(found)]
-
-
-@pytest.mark.parametrize("name", ["x.txt.gz", "x.csv.gz"])
-def test_what_comes_before_damage_in_a_small_file_is_read(tmp_path, name):
-    """`skip` also reads the intact beginning of a small damaged file."""
-    rows = [os.urandom(20).hex() for _ in range(500)]
-    data = comma_separated(rows) if "csv" in name else "\n".join(rows).encode()
-    path = write(tmp_path / name, gzip.compress(data)[:-2_000])
-    documents, counts = read(path, on_bad_text="skip")
-    found = [line for document in documents for line in document]
-    assert counts["bad_files"] == 1 and len(found) > 300
-    assert found == rows[: len(found)]
-    with pytest.raises(InputError, match="damaged .gz file .*skip"):
-        text_blocks.check_files([str(path)], ReadingConfig())
+    if number == 500:
+        with pytest.raises(InputError, match="damaged .gz file .*skip"):
+            text_blocks.check_files([str(path)], ReadingConfig())
 
 
 @pytest.mark.parametrize("layout", [None, "lines"])

@@ -76,6 +76,12 @@ def counted(text, strip):
     return " ".join(letter_warnings(dropped * strip, beyond))
 
 
+def tokenizer_config(text_file, folder, **settings):
+    """Return the settings that train a tokenizer in a folder."""
+    paths = {"input_file": str(text_file), "output_dir": str(folder)}
+    return TrainTokenizerConfig(**paths, **settings)
+
+
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
 @pytest.mark.parametrize("name", [*MARKED, *PLAIN])
 def test_languages_are_told(name, form, tmp_path):
@@ -86,9 +92,7 @@ def test_languages_are_told(name, form, tmp_path):
     """
     text = unicodedata.normalize(form, (MARKED | PLAIN)[name])
     (tmp_path / "text").write_text(text)
-    config = TrainTokenizerConfig(
-        input_file=str(tmp_path / "text"), output_dir="x", strip_accents="auto"
-    )
+    config = tokenizer_config(tmp_path / "text", "x", strip_accents="auto")
     assert choose_accents(config).strip_accents == (name in PLAIN)
     warning = counted(text, True)
     assert ("--strip_accents=auto" in warning) == (name in MARKED)
@@ -222,18 +226,14 @@ def test_the_builder_warns_or_chooses(vietnamese, tmp_path, corpus):
     summaries, unknown = {}, {}
     for choice in (True, "auto"):
         folder = tmp_path / str(choice)
-        make_vocabulary(
-            TrainTokenizerConfig(
-                input_file=vietnamese,
-                output_dir=str(folder / "vocabulary"),
-                vocab_size=50 if choice is True else 60,
-                strip_accents=choice,
-            )
-        )
+        values = {"vocab_size": 50 if choice is True else 60}
+        values["strip_accents"] = choice
+        trained_in = folder / "vocabulary"
+        make_vocabulary(tokenizer_config(vietnamese, trained_in, **values))
         changes = {
             "input_file": vietnamese,
             "vocab_file": None,
-            "spm_model_file": f"{folder}/vocabulary/spiece.model",
+            "spm_model_file": trained_in / "spiece.model",
             "strip_accents": choice,
             "word_boundaries": "auto" if choice == "auto" else None,
             "max_seq_length": 64,
@@ -258,28 +258,17 @@ def test_a_vocabulary_of_another_choice_is_refused(
     vietnamese, tmp_path, corpus
 ):
     """A tokenizer that keeps accents conflicts with the default settings."""
-    make_vocabulary(
-        TrainTokenizerConfig(
-            input_file=vietnamese,
-            output_dir=str(tmp_path / "kept"),
-            vocab_size=60,
-            strip_accents=False,
-        )
-    )
-    changes = {
-        "input_file": vietnamese,
-        "vocab_file": None,
-        "spm_model_file": f"{tmp_path}/kept/spiece.model",
-    }
+    values = {"vocab_size": 60, "strip_accents": False}
+    make_vocabulary(tokenizer_config(vietnamese, tmp_path, **values))
+    changes = {"input_file": vietnamese, "vocab_file": None}
+    changes["spm_model_file"] = tmp_path / "spiece.model"
     with pytest.raises(InputError, match="--strip_accents=auto.*but False in"):
         make_records(corpus, tmp_path / "out", **changes)
 
 
 def test_a_warning_of_the_trainer_names_the_flags(vietnamese, tmp_path):
     """For Vietnamese, `train_tokenizer` warns and names both flags to set."""
-    config = TrainTokenizerConfig(
-        input_file=vietnamese, output_dir=str(tmp_path / "v"), vocab_size=50
-    )
+    config = tokenizer_config(vietnamese, tmp_path / "v", vocab_size=50)
     text = " ".join(vocabulary.warnings(make_vocabulary(config)))
     assert "--strip_accents=auto" in text
     assert "--word_boundaries=unicode" in text
@@ -294,11 +283,9 @@ def test_auto_reads_a_pipe(tmp_path, monkeypatch):
     os.close(writer)
     monkeypatch.setattr("sys.stdin", open(reader))
     for name, source in [("pipe", "-"), ("file", str(tmp_path / "x.txt"))]:
-        folder = str(tmp_path / name)
-        about = {"vocab_size": 60, "strip_accents": "auto"}
-        counts = make_vocabulary(
-            TrainTokenizerConfig(input_file=source, output_dir=folder, **about)
-        )
+        values = {"vocab_size": 60, "strip_accents": "auto"}
+        config = tokenizer_config(source, tmp_path / name, **values)
+        counts = make_vocabulary(config)
         assert counts["sentences"] == 50 and not counts["accents_dropped"]
     models = [tmp_path / name / "spiece.model" for name in ("pipe", "file")]
     assert models[0].read_bytes() == models[1].read_bytes()

@@ -53,11 +53,6 @@ def _encode(tokenizer: Tokenizer, lines: Sequence[str]) -> Encoded:
     return ids, sizes, tokenizer.word_starts[ids]
 
 
-def _first_tokens(sizes: np.ndarray) -> np.ndarray:
-    """Return the index of the first token of each non-empty sentence."""
-    return (np.cumsum(sizes) - sizes)[sizes > 0]
-
-
 def character_kind(character: str) -> int:
     """Return the kind of a character for the Unicode rule."""
     category = unicodedata.category(character)
@@ -146,7 +141,7 @@ def _encode_unicode(tokenizer: Tokenizer, lines: Sequence[str]) -> Encoded:
     # A piece that is only a space belongs to the next word.
     only_space = _sentence_tables(tokenizer)[2][ids]
     starts[1:] &= ~only_space[:-1]
-    starts[_first_tokens(sizes)] = True
+    starts[(np.cumsum(sizes) - sizes)[sizes > 0]] = True
     return ids, sizes, starts
 
 
