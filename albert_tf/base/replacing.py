@@ -63,6 +63,13 @@ def paths_in(folder: str) -> list[str]:
     return sorted(paths)
 
 
+def _require_none(paths: list[str], name: str, folder: str, rule: str) -> None:
+    """Raise `InputError` with up to three of the paths, if there are any."""
+    rest = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+    received = f"{folder} with {', '.join(paths[:3])}{rest}"
+    require(not paths, rule, **{name: received})
+
+
 def check_replaceable(
     name: str, folder: str, forms: Iterable[Contents], rule: str
 ) -> None:
@@ -84,9 +91,7 @@ def check_replaceable(
     # Other folders can be large, so only their top level is listed.
     paths = paths_in(folder) if complete else files.names(folder)
     foreign = min((x.foreign(paths) for x in complete), key=len, default=paths)
-    rest = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
-    received = f"{folder} with {', '.join(foreign[:3])}{rest}"
-    require(not foreign, rule, **{name: received})
+    _require_none(foreign, name, folder, rule)
 
 
 def check_unused(name: str, folder: str, patterns: Iterable[str]) -> None:
@@ -100,7 +105,7 @@ def check_unused(name: str, folder: str, patterns: Iterable[str]) -> None:
     used = names_like(patterns, folder)
     rule = f"`{name}` must not contain files that this program would "
     rule += "overwrite; choose another folder."
-    require(not used, rule, **{name: f"{folder} with {', '.join(used[:3])}"})
+    _require_none(used, name, folder, rule)
 
 
 def _upload(folder: str, path: str) -> None:

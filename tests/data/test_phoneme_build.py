@@ -214,10 +214,12 @@ def test_the_words_of_the_table_are_the_most_frequent():
             phoneme_build.table_of(config, counts_of(words=words))
 
 
-def test_what_is_held_out_depends_on_the_phonemes():
+def test_what_is_held_out_depends_on_the_phonemes(tmp_path):
     """The key of a part is the hash of its phonemes and the seed."""
-    key = document_hash(["a", "b"], 5)
-    assert phoneme_build.key_of((["a", "b"], ["c", "d"]), 5) == key
+    row = {"words": ["c", "d"], "phonemes": ["a", "b"]}
+    path = write_rows(tmp_path / "rows.jsonl", [row])
+    counts = phoneme_build.count(5, (str(path), str(tmp_path / "counts")))
+    assert counts.first == {str(document_hash(["a", "b"], 5)): 1}
 
 
 def test_words_are_packed_by_hand():

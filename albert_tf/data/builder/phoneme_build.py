@@ -149,18 +149,13 @@ class Counts(NamedTuple):
       symbols, words: the number of occurrences of each symbol and word.
       spelled: the number of symbols in all occurrences of each word.
       first: for each key, as a decimal string, the number of files in which the
-        key is the lowest.
+        key is the lowest. A part's key is the hash of its phonemes.
     """
 
     symbols: Counter
     words: Counter
     spelled: Counter
     first: Counter
-
-
-def key_of(part: Part, seed: int) -> int:
-    """Return a part's key; the parts with the lowest keys are held out."""
-    return document_hash(part[0], seed)
 
 
 def count(seed: int, job: tuple[str, str]) -> Counts:
@@ -174,7 +169,7 @@ def count(seed: int, job: tuple[str, str]) -> Counts:
         return Counts(*map(Counter, saved))
     counts, lowest = Counts(*(Counter() for _ in Counts._fields)), None
     for phonemes, words in read_parts(source):
-        key = key_of((phonemes, words), seed)
+        key = document_hash(phonemes, seed)
         lowest = key if lowest is None else min(lowest, key)
         counts.symbols.update("".join(phonemes))
         counts.words.update(words)
@@ -261,7 +256,7 @@ def make_file(
 
     def records(counts: Counter) -> Iterator[bytes]:
         for part in read_parts(source):
-            key = key_of(part, build.random_seed)
+            key = document_hash(part[0], build.random_seed)
             if (key < border) == (split == EVAL):
                 ids, labels = lay_out(part, table, room)
                 counts["records"] += len(ids)
