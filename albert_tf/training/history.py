@@ -22,7 +22,7 @@ HEALTH = "health"  # the split of rows that have a `kind` and a `note`
 RESUMED = "resumed"  # the kind of notes on settings that changed
 
 
-def read_row(line: str, place: str) -> dict:
+def read_row(line: str, where: str) -> dict:
     """Parse a row of a history; raise an error if the row is damaged.
 
     Args:
@@ -34,7 +34,7 @@ def read_row(line: str, place: str) -> dict:
         legal = isinstance(row["step"], int) and isinstance(row["split"], str)
     except (ValueError, TypeError, LookupError):
         legal = False
-    rule = f"{place}: the history is damaged; remove this line."
+    rule = f"{where}: the history is damaged; remove this line."
     require(legal, rule, line=repr(line[:60]))
     return row
 

@@ -57,17 +57,14 @@ def number(value: object) -> str:
     return f"{value:,}" if whole else str(value)
 
 
-def read_flags(model_dir: str) -> dict[str, str]:
-    """Return {flag: value} of a run's flagfile, or {} if there is none.
+def parse_flags(flagfile: str) -> dict[str, str]:
+    """Return {flag: value} of the text of a run's flagfile.
 
     The result includes comments, which describe values that a flagfile cannot
     contain, such as a frame.
     """
-    path = files.join(model_dir, FLAG_FILE)
-    if not files.exists(path):
-        return {}
-    lines = files.read_text(path, "The flagfile").splitlines()
-    pairs = [line.lstrip("#- ").partition("=") for line in lines if line]
+    lines = filter(None, flagfile.splitlines())
+    pairs = [line.lstrip("#- ").partition("=") for line in lines]
     return {name: value for name, _, value in pairs}
 
 
@@ -79,8 +76,8 @@ def shape_of(config: dict) -> str:
         "num_attention_heads": "heads",
         "vocab_size": "pieces",
     }
-    known = {k: name for k, name in names.items() if k in config}
-    return ", ".join(f"{config[k]:,} {name}" for k, name in known.items())
+    sizes = [f"{config[k]:,} {n}" for k, n in names.items() if k in config]
+    return ", ".join(sizes)
 
 
 def sources_of(flags: dict[str, str]) -> dict[str, str]:
@@ -105,9 +102,9 @@ def settings_of_records(flags: dict[str, str]) -> list[str]:
     lines = []
     for folder in dict.fromkeys(folders(flags.get("data_dir", ""))):
         metadata = files.read_optional_json(folder, "metadata.json")
-        known = metadata.get("settings")
-        known = known.items() if isinstance(known, dict) else ()
-        pairs = [f"{k}={value}" for k, value in known if value is not None]
+        settings = metadata.get("settings")
+        settings = settings.items() if isinstance(settings, dict) else ()
+        pairs = [f"{k}={value}" for k, value in settings if value is not None]
         if pairs:
             lines.append(f"{folder}: {', '.join(pairs)}")
     return lines
@@ -228,11 +225,11 @@ def card(folder: str, source: str, form: str) -> str:
     task = files.read_optional_json(source, "task.json")
     spoken = files.exists(files.join(source, SYMBOLS_FILE))
     kind = task.get("kind", PHONEMES if spoken else "")
-    path, flags = files.join(source, FLAG_FILE), ""
+    path, flagfile = files.join(source, FLAG_FILE), ""
     if files.exists(path):
-        flags = files.read_text(path, "The flagfile").strip()
-    given = read_flags(source)
-    sources = sources_of(given).items()
+        flagfile = files.read_text(path, "The flagfile").strip()
+    flags = parse_flags(flagfile)
+    sources = sources_of(flags).items()
     trained_on = [f"- {what}: {value}" for what, value in sources]
     language = "bash" if form == "model_dir" and kind else "python"
     sections = {
@@ -244,10 +241,10 @@ def card(folder: str, source: str, form: str) -> str:
     if noted:
         lines = [f"- Step {row['step']}: {row['note']}" for row in noted]
         sections["Notes"] = lines
-    if records := settings_of_records(given):
+    if records := settings_of_records(flags):
         sections["Settings of the records"] = ["```", *records, "```"]
-    if flags:
-        sections["Flags of the run"] = ["```", flags, "```"]
+    if flagfile:
+        sections["Flags of the run"] = ["```", flagfile, "```"]
     lines = [*head_of(form, kind), MARK, "", f"# {name}", ""]
     lines += [
         f"An ALBERT model ({shape_of(config)}){purpose_of(task, kind)}",

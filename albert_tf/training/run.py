@@ -400,12 +400,12 @@ class StopOnSignal(Hook):
             return
         self.received = self.received or number
         self._seen += number == signal.SIGINT
-        told = f"Received {SIGNALS[number]}: saving and stopping after the "
-        told += "current steps"
+        message = f"Received {SIGNALS[number]}: saving and stopping after the "
+        message += "current steps"
         if number == signal.SIGINT:
-            told += ". Press Ctrl-C again to end now without saving"
+            message += ". Press Ctrl-C again to end now without saving"
         if self._seen < 2:
-            self.tell(told)
+            self.tell(message)
 
     def _handle(self, number: int, _) -> None:
         self.received = self.received or number

@@ -175,7 +175,7 @@ def _run_files(folder):
 
 
 def _read_run_files(folder, name):
-    model_card.read_flags(str(folder))
+    model_card.card(str(folder), str(folder), "model_dir")
     files.read_optional_json(str(folder), "metadata.json")
     found = History.read(str(folder))
     found.last("eval")

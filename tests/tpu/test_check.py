@@ -99,11 +99,11 @@ def test_the_search_prints_each_size(capsys):
     """The search prints a line for each size, and then the largest size."""
     step = FakeStep(None, parse("v5e-8"))
     search(step, {8: step.compile(8)}, 16 * GIB)
-    said = "according to the TPU compiler (2 s)"
+    source = "according to the TPU compiler (2 s)"
     assert capsys.readouterr().out.splitlines() == [
-        f"micro-batch of 16: compiles for v5e and fits, {said}",
+        f"micro-batch of 16: compiles for v5e and fits, {source}",
         "micro-batch of 18: does not fit v5e: needs 18.00 GiB of 16.00 GiB, "
-        f"{said}",
+        f"{source}",
         "largest micro-batch of a replica that fits: 16",
     ]
 

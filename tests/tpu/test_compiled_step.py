@@ -115,9 +115,9 @@ def test_the_largest_batch_is_the_largest(first, fixed, each, expected, silent):
         calls.append(size)
         needed = int((fixed + each * size + 1e-5 * size**1.5) * GIB)
         fits = needed <= 15.75 * GIB
-        known = needed if fits or not silent else None
+        reported = needed if fits or not silent else None
         parts = {"arguments": int(0.8 * fixed * GIB)} if fits else {}
-        return Compiled(fits, 0.0, known, parts)
+        return Compiled(fits, 0.0, reported, parts)
 
     tried = {first: compile_size(first)}
     found = largest(compile_size, tried, int(15.75 * GIB))

@@ -173,10 +173,10 @@ def test_a_result_has_the_parts_of_the_memory(monkeypatch):
 )
 def test_the_compiler_is_asked_for_the_slice(monkeypatch, name, slice, options):
     """Single-chip slices and v4 chips need special options."""
-    asked = []
+    calls = []
 
     def described(**values):
-        asked.append(values)
+        calls.append(values)
         return types.SimpleNamespace(devices=["device"])
 
     topologies = types.SimpleNamespace(get_topology_desc=described)
@@ -186,7 +186,7 @@ def test_the_compiler_is_asked_for_the_slice(monkeypatch, name, slice, options):
     compiler = Compiler(parse(name))
     assert (compiler.mlir, compiler.xla, compiler.ir) == ("mlir", "xla", "ir")
     assert compiler.devices == ["device"]
-    assert asked == [{"platform": "tpu", "topology_name": slice} | options]
+    assert calls == [{"platform": "tpu", "topology_name": slice} | options]
 
 
 def test_other_reductions_than_sums_are_refused():

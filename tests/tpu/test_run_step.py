@@ -94,9 +94,9 @@ def start(folder, records, output, *flags):
 def run(*arguments):
     """Run the step file to completion; return its output."""
     process = start(*arguments)
-    said, _ = process.communicate()
-    assert process.returncode == 0, said
-    return said
+    printed, _ = process.communicate()
+    assert process.returncode == 0, printed
+    return printed
 
 
 def pretrain(folder, records, output, **flags):
@@ -110,7 +110,7 @@ def pretrain(folder, records, output, **flags):
 
 
 @pytest.fixture(scope="module")
-def said(folder):
+def printed(folder):
     """Run the step file; return the output."""
     return run(folder, "static", "jax")
 
@@ -120,7 +120,7 @@ def column(folder, split, name):
     return np.array(History.read(str(folder)).column(split, name)[1])
 
 
-def test_a_run_is_that_of_tensorflow(folder, said):
+def test_a_run_is_that_of_tensorflow(folder, printed):
     """Losses of 100 steps, metrics and final weights match a TensorFlow run.
 
     `albert_tf.load` can load the model that the run writes.
@@ -148,7 +148,7 @@ def test_a_run_is_that_of_tensorflow(folder, said):
             np.testing.assert_allclose(found[name], value, 0.02, 1e-3, name)
     model = albert_tf.load(ours)
     assert model.tokenizer.vocab_size == 308
-    assert re.search(r"\nloss = \d\.\d{4}\n", said)
+    assert re.search(r"\nloss = \d\.\d{4}\n", printed)
 
 
 def test_a_killed_run_resumes_with_the_same_bits(folder):
@@ -160,12 +160,14 @@ def test_a_killed_run_resumes_with_the_same_bits(folder):
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    said = run(folder, "dynamic", "killed")
-    assert re.search(r"Resuming at step [4-8]0 from .*, at example \d+", said)
+    printed = run(folder, "dynamic", "killed")
+    assert re.search(
+        r"Resuming at step [4-8]0 from .*, at example \d+", printed
+    )
     tiny_pretraining.assert_same_bits(folder / "whole", folder / "killed")
 
 
-def test_tensorflow_resumes_it(folder, said):
+def test_tensorflow_resumes_it(folder, printed):
     """`pretrain.py` resumes a run that began with the step file."""
     run(folder, "static", "both", "--stop_step=60")
     pretrain(folder, "static", "both")

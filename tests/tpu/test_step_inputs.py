@@ -30,8 +30,12 @@ def test_records_must_fit_the_step(make, tmp_path, slots, tokens):
     They must have as many tokens as the step, and no more predictions.
     """
     sizes = {"masked_lm_ids": [4, slots]}
-    said = f"have {tokens} tokens and at most {slots} predictions per example"
-    with pytest.raises(InputError, match=f"{said}.*records=8 tokens, 2 pred"):
+    message = (
+        f"have {tokens} tokens and at most {slots} predictions per example"
+    )
+    with pytest.raises(
+        InputError, match=f"{message}.*records=8 tokens, 2 pred"
+    ):
         run_step(**make(sizes=sizes, tokens=tokens))
     assert not (tmp_path / "model").exists()
 

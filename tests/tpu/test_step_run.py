@@ -74,15 +74,15 @@ def test_a_run_saves_evaluates_and_describes_itself(
     assert config == {"vocab_size": 128} and tokenizer_in(str(folder))
     flags = f"--data_dir={records}\n--output_dir={folder}\n--seed=7\n"
     assert (folder / "run.flags").read_text() == flags
-    told = capsys.readouterr()
-    assert told.out.splitlines() == [
+    printed = capsys.readouterr()
+    assert printed.out.splitlines() == [
         "4 examples of 8 tokens a step, float32, lamb at 0.5, on a stand-in",
         *("loss = 2.5000", "mlm_loss = 2.5000", "sop_loss = 0.0000"),
         "accuracy = 98.0000",
     ]
-    first, *_, last = told.err.splitlines()
+    first, *_, last = printed.err.splitlines()
     assert first.startswith("step 3: loss 1.5000, mlm_loss 1.5000, sop_loss")
-    assert "5/5 loss 4.000 (mean of 1), 8.0 examples/s" in told.err
+    assert "5/5 loss 4.000 (mean of 1), 8.0 examples/s" in printed.err
     assert last.startswith("step 5: loss 2.5000")
     assert len({number for batch in programs.read for number in batch}) == 20
 
@@ -101,20 +101,23 @@ def test_a_stopped_run_resumes_where_it_was(make, programs, tmp_path, capsys):
     run_step(**make("broken"))
     assert programs.read == whole
     assert state_of(tmp_path / "broken") == state_of(tmp_path / "whole")
-    (told,) = (
+    (printed,) = (
         line
         for line in capsys.readouterr().err.splitlines()
         if line.startswith("Resuming")
     )
-    assert "at step 3 from" in told and "broken/ckpt-3, at example 12" in told
+    assert (
+        "at step 3 from" in printed
+        and "broken/ckpt-3, at example 12" in printed
+    )
     rows = History.read(str(tmp_path / "broken")).rows
     assert [row["step"] for row in rows if row["split"] == "eval"] == [3, 5]
     made = len(programs.read)
     run_step(**make("broken", random_seed=8), stop_step=9)
     assert len(programs.read) == made  # nothing is left to train
-    told = capsys.readouterr()
-    assert "Note: seed was 7 and is 8: other data\n" in told.err
-    assert "Stopped" not in told.out
+    printed = capsys.readouterr()
+    assert "Note: seed was 7 and is 8: other data\n" in printed.err
+    assert "Stopped" not in printed.out
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -135,8 +138,10 @@ def test_a_signal_saves_and_stops(make, programs, tmp_path, capsys, number):
         run_step(**settings)
     assert [signal.getsignal(n) for n in run_step_module.SIGNALS] == before
     assert state_of(tmp_path / "model")["w"] == [3, 3]
-    said = f"Stopped at step 3 of 5; the same command resumes from {tmp_path}"
-    assert said in capsys.readouterr().out
+    message = (
+        f"Stopped at step 3 of 5; the same command resumes from {tmp_path}"
+    )
+    assert message in capsys.readouterr().out
 
 
 def test_a_moved_folder_ends_a_run(make, programs, tmp_path):

@@ -160,8 +160,8 @@ def platform():
 
 def compilable(op):
     """Return whether XLA has a kernel for an operation."""
-    known = kernels.get_registered_kernels_for_op(op).kernel
-    return platform() in {kernel.device_type for kernel in known}
+    registered = kernels.get_registered_kernels_for_op(op).kernel
+    return platform() in {kernel.device_type for kernel in registered}
 
 
 @pytest.mark.slow

@@ -67,14 +67,14 @@ def test_a_written_checkpoint_has_the_bytes_of_tensorflows(tmp_path):
 
 
 @pytest.mark.parametrize("file", FILES)
-@pytest.mark.parametrize("place", [0.1, 0.4, None])
-def test_a_damaged_checkpoint_is_an_error(tmp_path, file, place):
+@pytest.mark.parametrize("position", [0.1, 0.4, None])
+def test_a_damaged_checkpoint_is_an_error(tmp_path, file, position):
     """A checkpoint with a changed byte or a truncated file raises an error."""
     prefix = checkpoints.save(str(tmp_path), variables(1))
     path = Path(tmp_path, file.format(0))
     content = bytearray(path.read_bytes())
-    if place:
-        content[int(place * len(content))] ^= 4
+    if position:
+        content[int(position * len(content))] ^= 4
     else:
         del content[len(content) // 2 :]
     path.write_bytes(content)

@@ -46,8 +46,8 @@ def variables_here(strategy: tf.distribute.TPUStrategy):
     """Place new variables on this machine's CPUs."""
     extended = strategy.extended
     cores, cpus = extended._tpu_devices, tf.config.list_logical_devices("CPU")
-    places = [[cpus[i % len(cpus)].name] for i in range(len(cores))]
-    extended._tpu_devices = np.array(places, dtype=object)
+    devices = [[cpus[i % len(cpus)].name] for i in range(len(cores))]
+    extended._tpu_devices = np.array(devices, dtype=object)
     try:
         yield
     finally:

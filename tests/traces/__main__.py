@@ -41,20 +41,22 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("names", nargs="*", help="default: all runs")
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--processes", type=int, default=2)
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     os.environ.update(processes.ENVIRONMENT)
     executor = concurrent.futures.ProcessPoolExecutor(
-        asked.processes,
+        options.processes,
         multiprocessing.get_context("spawn"),
         max_tasks_per_child=1,  # each run is independent of earlier runs
     )
     passed = []
     with executor:
-        names = asked.names or executor.submit(processes.all_names).result()
+        names = options.names or executor.submit(processes.all_names).result()
         for name, measured in zip(
             names, executor.map(processes.run, names), strict=True
         ):
-            passed.append((record if asked.record else compare)(name, measured))
+            passed.append(
+                (record if options.record else compare)(name, measured)
+            )
     print(f"{sum(passed)} of {len(passed)} traces match")
     return 0 if all(passed) else 1
 

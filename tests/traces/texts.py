@@ -102,8 +102,8 @@ class Rows:
         """Draw words with BIO tags: runs of topic 0 are entities."""
         rows = []
         for topic in self.rng.integers(0, 3, 3).tolist():
-            for place, word in enumerate(words(self.rng, topic, 3)):
-                begins = "B" if place == 0 else "I"
+            for i, word in enumerate(words(self.rng, topic, 3)):
+                begins = "B" if i == 0 else "I"
                 rows.append((word, "O" if topic else f"{begins}-THING"))
         return rows
 
@@ -115,13 +115,13 @@ class Rows:
             answer = " ".join(words(self.rng, 0, 2))
             answers = [{"text": answer, "answer_start": len(parts[0]) + 1}]
             context = " ".join([parts[0], answer, parts[1]])
-        asked = {
+        question = {
             "id": f"q{number}",
             "question": "n0 w0",
             "answers": answers,
             "is_impossible": not answers,
         }
-        return {"context": context, "qas": [asked]}
+        return {"context": context, "qas": [question]}
 
     def embedding(self) -> dict:
         """Draw two texts on the same topic, and one on a different topic."""

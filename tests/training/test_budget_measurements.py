@@ -206,10 +206,10 @@ def test_a_budget_too_short_to_compile_is_a_warning(
 ):
     """A warning states the compilation time if it is most of the budget."""
     probes_of(monkeypatch, lambda n, batch: 0.5, hours=seconds / 3600)
-    told = capsys.readouterr().out
-    assert ("Warning: the budget is too short" in told) == warned
+    printed = capsys.readouterr().out
+    assert ("Warning: the budget is too short" in printed) == warned
     assert (
-        "compiling the steps of 1 of 1 phases takes about 20 s" in told
+        "compiling the steps of 1 of 1 phases takes about 20 s" in printed
     ) == warned
 
 
@@ -334,7 +334,7 @@ def test_the_end_states_the_time_used(capsys, step, rate):
 
 
 @pytest.mark.parametrize(
-    "kept, over",
+    "facts, over",
     [
         ({"over": True}, True),
         ({"over": False, "last": 5}, False),
@@ -342,19 +342,19 @@ def test_the_end_states_the_time_used(capsys, step, rate):
         ({"last": 6}, False),
     ],
 )
-def test_a_run_whose_time_is_up_says_so(tmp_path, capsys, kept, over):
+def test_a_run_whose_time_is_up_says_so(tmp_path, capsys, facts, over):
     """A message is printed only if the time of a run is up.
 
     Checkpoints record whether the time is up; those of earlier versions record
     only the last step.
     """
     folder, state = str(tmp_path), {"x": tf.Variable(0.0)}
-    kept = kept | {"choices": {}}
-    checkpoints.save(folder, state, 5, facts={"budget": kept})
+    facts = facts | {"choices": {}}
+    checkpoints.save(folder, state, 5, facts={"budget": facts})
     limited = Budget(1.0, set())
     setup = make_setup(tiny.CONFIG, RECORDS, output_dir=folder)
     assert limited.choose_start(setup) == setup
-    assert limited.earlier == kept
+    assert limited.earlier == facts
     assert (f"The time of {folder} is up" in capsys.readouterr().out) == over
 
 
@@ -363,7 +363,7 @@ def test_phases_of_a_probe_are_those_of_the_run(clock):
     made, depths, reads = [], [], []
     trainer = fake_trainer(clock, 1.0, made)
     trainer.at_depth = lambda layers: depths.append(layers) or trainer
-    trainer.iterator = lambda *place: reads.append(place[1:])
+    trainer.iterator = lambda *arguments: reads.append(arguments[1:])
     phases = Phase(0, 5, 8, layers=1), Phase(5, 9, 16, layers=2)
     setup = types.SimpleNamespace(phases=lambda: phases, batches=print)
     time_steps(setup, trainer, 0.0)

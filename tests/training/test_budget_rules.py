@@ -19,15 +19,15 @@ TRIAL = Resources(600.0, 0.25 / 64, tokens=64, hidden_size=128)
 DEFAULTS = vars(OptimizerConfig()) | vars(TrainingConfig())
 
 
-def choose(means=TRIAL, **said):
+def choose(means=TRIAL, **fixed):
     """Return {setting: value} with a budget's choices.
 
     Settings that the budget does not choose have the given values or their
     defaults.
     """
-    values = DEFAULTS | said
+    values = DEFAULTS | fixed
     return values | values_of(
-        budget_rules.choose_values(means, values, set(said))
+        budget_rules.choose_values(means, values, set(fixed))
     )
 
 
@@ -78,8 +78,8 @@ def test_the_rate_falls_with_the_width_and_rises_with_the_batch():
     assert choose(train_batch_size=16)["learning_rate"] == 1e-3
     values = DEFAULTS | {"optimizer": "lamb", "train_batch_size": 256}
     found = budget_rules.learning_rate(wide, values)
-    said = "0.02 of the trials x 0.50 for the width x 2.00 for the batch"
-    assert found == (0.02, said)
+    reason = "0.02 of the trials x 0.50 for the width x 2.00 for the batch"
+    assert found == (0.02, reason)
 
 
 @pytest.mark.parametrize(
@@ -96,8 +96,8 @@ def test_checkpoints_are_a_minute_to_a_quarter_of_an_hour_apart(
     """
     means = dataclasses.replace(TRIAL, seconds=float(seconds))
     found = budget_rules.checkpoint_steps(means, {"num_train_steps": 1000})
-    said = f"every {between} s, the most that can be lost"
-    assert found == (steps, said)
+    reason = f"every {between} s, the most that can be lost"
+    assert found == (steps, reason)
 
 
 def test_the_precision_is_the_faster_one():

@@ -52,16 +52,16 @@ def go(folder, clock, dies_at=99):
         return make_steps(iterator, steps)
 
     prefix = checkpoint_files.latest(str(folder))
-    kept = checkpoint_files.read_facts(prefix)["budget"] if prefix else {}
+    facts = checkpoint_files.read_facts(prefix)["budget"] if prefix else {}
     timed = BudgetClock(
         20,
-        *kept.get("course", ()),
+        *facts.get("course", ()),
         seconds=SECONDS,
         start_time=clock.now,
         step_seconds=0.5,
         save_steps=7,
         closing=0.0,
-        used_before=kept.get("seconds"),
+        used_before=facts.get("seconds"),
         choices={"a": 1},
         now=lambda: clock.now,
     )
@@ -89,9 +89,9 @@ def test_a_killed_run_goes_on_with_its_end_and_its_rates(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         go(tmp_path / "broken", clock, dies_at=21)
     prefix = checkpoint_files.latest(str(tmp_path / "broken"))
-    kept = checkpoint_files.read_facts(prefix)["budget"]
-    assert prefix.endswith("ckpt-21") and not kept["over"]
-    assert kept["seconds"] == 10.5 and kept["choices"] == {"a": 1}
+    facts = checkpoint_files.read_facts(prefix)["budget"]
+    assert prefix.endswith("ckpt-21") and not facts["over"]
+    assert facts["seconds"] == 10.5 and facts["choices"] == {"a": 1}
     clock.now += 3600
     broken, found = go(tmp_path / "broken", clock)
     assert broken.last == 40
@@ -120,7 +120,7 @@ def make_setup(config, folders, **more):
 
 
 @pytest.mark.parametrize(
-    "folders, fixed, kept, masks, depths",
+    "folders, fixed, earlier, masks, depths",
     [
         (["dynamic"], set(), None, budget_rules.MASK_SCHEDULE, "2:0.3,4"),
         (["static"], set(), None, None, "2:0.3,4"),
@@ -136,19 +136,19 @@ def make_setup(config, folders, **more):
         (["dynamic"], set(), {}, None, None),
     ],
 )
-def test_schedules_are_chosen_once(folders, fixed, kept, masks, depths):
+def test_schedules_are_chosen_once(folders, fixed, earlier, masks, depths):
     """Schedules are chosen for new runs; a resumed run keeps its schedules.
 
     The user's schedules stay. The mask rate is scheduled only if all records
     have dynamic masks.
     """
     limited = Budget(1.0, fixed)
-    limited.earlier = None if kept is None else {"choices": kept}
+    limited.earlier = None if earlier is None else {"choices": earlier}
     config = dataclasses.replace(tiny.CONFIG, num_hidden_layers=4)
     records = {name: RECORDS[name] for name in folders}
     chosen = limited.with_start(make_setup(config, records)).pretraining
     assert (chosen.mask_schedule, chosen.depth_schedule) == (masks, depths)
-    informed = kept is None
+    informed = earlier is None
     assert chosen.initial_weights == ("informed" if informed else "random")
 
 
@@ -183,11 +183,14 @@ def test_a_budget_chooses_ends_and_is_replayed(
     pretrain(
         data_dir, deep_config, output, learning_rate=0.003, num_warmup_steps=1
     )
-    told = capsys.readouterr().out
-    assert "Chosen for budget_hours=0.004:" in told
-    assert "--optimizer=muon " in told and "--dtype=" in told
-    assert "--learning_rate=" not in told
-    assert "--depth_schedule=1:0.3,2 " in told and "mask_schedule" not in told
+    printed = capsys.readouterr().out
+    assert "Chosen for budget_hours=0.004:" in printed
+    assert "--optimizer=muon " in printed and "--dtype=" in printed
+    assert "--learning_rate=" not in printed
+    assert (
+        "--depth_schedule=1:0.3,2 " in printed
+        and "mask_schedule" not in printed
+    )
     flags = dict(
         line[2:].split("=", 1)
         for line in (output / "run.flags").read_text().splitlines()
@@ -201,9 +204,9 @@ def test_a_budget_chooses_ends_and_is_replayed(
     pretrain(
         data_dir, deep_config, output, learning_rate=0.003, num_warmup_steps=1
     )
-    told = capsys.readouterr()
-    assert "Chosen" not in told.out and "Note:" not in told.err
-    assert "is up and its rate has decayed" in told.out
+    printed = capsys.readouterr()
+    assert "Chosen" not in printed.out and "Note:" not in printed.err
+    assert "is up and its rate has decayed" in printed.out
     assert tiny.largest_difference(before, values(output)) == 0.0
 
 
@@ -267,5 +270,5 @@ def test_a_length_that_nobody_chose_is_noted(do_train, fixed, noted, capsys):
     """If the user sets no length for a training run, the default is printed."""
     setup = make_setup(tiny.CONFIG, RECORDS, do_train=do_train, do_eval=True)
     assert Budget(0.0, {*fixed}).choose_start(setup) == setup
-    said = "125,000 steps of 4,096 examples; `--budget_hours` or"
-    assert (said in capsys.readouterr().out) == noted
+    message = "125,000 steps of 4,096 examples; `--budget_hours` or"
+    assert (message in capsys.readouterr().out) == noted

@@ -32,10 +32,10 @@ def cut(path):
     path.write_bytes(path.read_bytes()[:-1])
 
 
-def flip(place):
+def flip(position):
     def damage(path):
         content = bytearray(path.read_bytes())
-        content[place * len(content) // 10] ^= 4
+        content[position * len(content) // 10] ^= 4
         path.write_bytes(content)
 
     return damage
@@ -86,8 +86,8 @@ def test_a_size_that_no_memory_holds(folder, capsys):
     """
     path = folder / "ckpt-3.index"
     content = path.read_bytes()
-    places = bytes([0, 8, 0, *[255] * 6, 127]).ljust(40, b"\0")  # 2**49 bytes
-    path.write_bytes(content[:-48] + places + content[-8:])
+    handles = bytes([0, 8, 0, *[255] * 6, 127]).ljust(40, b"\0")  # 2**49 bytes
+    path.write_bytes(content[:-48] + handles + content[-8:])
     assert newest(folder) == 2
     assert "ckpt-3 is damaged: " in capsys.readouterr().out
     for read in (checkpoints.reader, checkpoints.read_table, open_checkpoint):

@@ -90,23 +90,23 @@ class Simulation:
         config = OptimizerConfig(learning_rate=1.0, num_warmup_steps=50)
         self.rate = RunRate(config, PLANNED)
 
-    def clock(self, known):
+    def clock(self, step_seconds):
         """Return the clock of a process that starts at this moment.
 
-        A new run expects `known` seconds per step.
+        A new run expects `step_seconds` seconds per step.
         """
-        kept = self.saved[1]
+        state = self.saved[1]
         return BudgetClock(
             PLANNED,
-            *kept.get("course", ()),
+            *state.get("course", ()),
             seconds=self.hours * 3600,
             start_time=self.now,
-            step_seconds=kept.get("step_seconds", known),
+            step_seconds=state.get("step_seconds", step_seconds),
             eval_steps=self.eval_steps,
             save_steps=self.save_steps,
-            evaluation=2.0 / known,
+            evaluation=2.0 / step_seconds,
             closing=0.0,
-            used_before=kept.get("seconds"),
+            used_before=state.get("seconds"),
             now=lambda: self.now,
         )
 
@@ -127,13 +127,13 @@ class Simulation:
         run.step += steps
         return steps, seconds
 
-    def process(self, dies_at=None, known=0.8):
+    def process(self, dies_at=None, step_seconds=0.8):
         """Run from the last checkpoint to the end; return the clock.
 
-        At step `dies_at`, raise `Killed` instead. A new run expects `known`
-        seconds per step.
+        At step `dies_at`, raise `Killed` instead. A new run expects
+        `step_seconds` seconds per step.
         """
-        machine, clock = self.machine, self.clock(known)
+        machine, clock = self.machine, self.clock(step_seconds)
         run = SimulatedRun(clock, self.phases, self.saved[0])
         run._turn(over=False)
         while not run.finished:
@@ -209,7 +209,7 @@ def test_a_short_run_with_schedules_ends_at_no_rate(name, seconds):
     machine = Machine(lambda share: 0.05, 0.2, 0.1, compiling=10.0)
     ends = SCHEDULES[name]
     simulation = Simulation(machine, hours=seconds / 3600, layers=ends)
-    simulation.process(known=0.05)
+    simulation.process(step_seconds=0.05)
     last = simulation.rates[simulation.step - 1]
     assert 0 < last < 0.02
     assert all(simulation.made.values())
@@ -234,7 +234,7 @@ def test_a_run_that_goes_as_planned_has_the_ordinary_schedule():
     pace = (HOURS * 3600 - 2.0) / PLANNED
     machine = Machine(lambda share: pace, 2.0, 0.0, compiling=0.0)
     simulation = Simulation(machine, 10**6, 10**6)
-    simulation.process(known=pace)
+    simulation.process(step_seconds=pace)
     assert simulation.step == pytest.approx(PLANNED, abs=3)
     ordinary = WarmupDecay(1.0, PLANNED, 50)
     rates = ordinary(tf.constant([*simulation.rates]))
@@ -250,11 +250,11 @@ def test_a_kill_and_a_pause_take_no_time():
     whole.process()
     with pytest.raises(Killed):
         broken.process(dies_at=500)
-    step, kept = broken.saved
+    step, state = broken.saved
     assert step == 450
     broken.now += 5000.0
-    broken.paused = broken.now - kept["seconds"]
-    before, start = broken.now, kept["seconds"]
+    broken.paused = broken.now - state["seconds"]
+    before, start = broken.now, state["seconds"]
     broken.process()
     again = broken.now - before - broken.machine.compiling
     assert start + again == pytest.approx(HOURS * 3600, rel=0.01)

@@ -89,7 +89,7 @@ def test_devices_that_would_be_ignored_are_refused(values, named):
 
 
 @pytest.mark.parametrize(
-    "values, said",
+    "values, message",
     [
         ({"num_cpu_replicas": 2}, "`num_cpu_replicas` must be 1"),
         ({"distribution_strategy": "one_device"}, "train alone.*workers=2$"),
@@ -97,12 +97,14 @@ def test_devices_that_would_be_ignored_are_refused(values, named):
     ],
     ids=str,
 )
-def test_workers_that_would_be_ignored_are_refused(values, said, monkeypatch):
+def test_workers_that_would_be_ignored_are_refused(
+    values, message, monkeypatch
+):
     """Settings that would ignore the workers of TF_CONFIG raise errors."""
     task = {"type": "worker", "index": 0}
     config = json.dumps({"cluster": WORKERS, "task": task})
     monkeypatch.setenv("TF_CONFIG", config)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         prepare_devices(DistributionConfig(**values))
 
 
@@ -181,10 +183,10 @@ def test_a_tpu_that_cannot_be_reached_is_one_error(monkeypatch, error, reason):
     monkeypatch.setattr(
         tf.distribute.cluster_resolver, "TPUClusterResolver", resolver
     )
-    said = f"{reason}. Received: tpu_name=mine$"
+    message = f"{reason}. Received: tpu_name=mine$"
     config = DistributionConfig(tpu_name="mine")
     assert reads_remotely(config)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         make_strategy(config)
 
 
@@ -196,8 +198,8 @@ def test_only_a_remote_tpu_is_connected(monkeypatch, name, connected):
     """
     calls = []
 
-    def resolver(*place, **more):
-        assert place == (name,) and more == {"zone": "z", "project": None}
+    def resolver(*arguments, **more):
+        assert arguments == (name,) and more == {"zone": "z", "project": None}
         return types.SimpleNamespace(master=lambda: "grpc://x")
 
     def record(what):
@@ -317,8 +319,12 @@ def test_processes_decide_together(monkeypatch):
     """A flag set or an error raised in one process affects all processes."""
     answers = []
     monkeypatch.setattr(distribution, "of_processes", lambda *_: answers)
-    for answers[:], said in (([0, 0], False), ([0, 1], True), ([1, 0], True)):
-        assert any_process(None, True) is said
+    for answers[:], expected in (
+        ([0, 0], False),
+        ([0, 1], True),
+        ([1, 0], True),
+    ):
+        assert any_process(None, True) is expected
     assert of_chief(None, 5) == 1
     one = tf.distribute.get_strategy()
     with pytest.raises(InputError, match="Another worker failed"):
@@ -344,9 +350,9 @@ def test_workers_with_other_values_are_named(monkeypatch):
         return [mark, mark + 1, mark, mark - 1]
 
     monkeypatch.setattr(distribution, "of_processes", of_all)
-    said = "same `seed`. Received: seed=5, but another value in worker 1, "
-    said += "worker 3$"
-    with pytest.raises(InputError, match=said):
+    message = "same `seed`. Received: seed=5, but another value in worker 1, "
+    message += "worker 3$"
+    with pytest.raises(InputError, match=message):
         require_alike(tf.distribute.get_strategy(), {"seed": 5})
     require_alike(None, {"seed": 5})
     monkeypatch.setattr(distribution, "of_processes", lambda _, mark: [mark])
@@ -398,8 +404,8 @@ def test_auto_on_a_cpu(monkeypatch, capsys, names, dtype):
     policies = {"bfloat16": "mixed_bfloat16", "float32": "float32"}
     assert chosen.dtype_policy == policies[dtype]
     assert f"--dtype=auto is {dtype}: a CPU with" in capsys.readouterr().out
-    said = distribution.with_dtype(TrainingConfig(), strategy)
-    assert said == TrainingConfig()
+    unchanged = distribution.with_dtype(TrainingConfig(), strategy)
+    assert unchanged == TrainingConfig()
 
 
 def test_the_slowest_worker_decides(monkeypatch):

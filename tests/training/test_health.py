@@ -27,8 +27,8 @@ def monitor(**kwargs):
 def rows(mlm, sop, accuracy=0.4, steps=50, count=100):
     """Return training rows whose values are functions of progress (0 to 1)."""
 
-    def at(course, x):
-        return float(course(x)) if callable(course) else float(course)
+    def at(value, x):
+        return float(value(x)) if callable(value) else float(value)
 
     progress = np.linspace(0, 1, count)
     return [
@@ -197,5 +197,5 @@ def test_a_collapse_is_told_once_the_model_has_settled(
     assert [r["kind"] for r in noted if r["step"] == 6] == ["collapsed"]
     at, spreads = history.column("train", "masked_spread")
     assert at == [6] and spreads[0] < COLLAPSED_SPREAD
-    said = "Warning at step 6: The model has collapsed"
-    assert capsys.readouterr().err.count(said) == 1
+    warning = "Warning at step 6: The model has collapsed"
+    assert capsys.readouterr().err.count(warning) == 1

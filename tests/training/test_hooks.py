@@ -147,8 +147,8 @@ def test_trust_ratios_and_speed_are_measured(tmp_path):
     assert second["hours_left"] == pytest.approx(left)
     assert "hours_left" not in first  # its time includes compilation
     assert row["hours_left"] == 0 and 0 < row["gradient_norm"] < 100
-    told = [r["kind"] for r in rows if r["split"] == "health"]
-    assert told == ["mask_rate"]  # once, at the first step that is due
+    kinds = [r["kind"] for r in rows if r["split"] == "health"]
+    assert kinds == ["mask_rate"]  # once, at the first step that is due
 
 
 @pytest.mark.parametrize("windows", [1, 2])
@@ -164,9 +164,9 @@ def test_hours_are_told_once_the_pace_is_measured(tmp_path, capfd, windows):
                 run.stop("a test")
 
     go(make_run(tmp_path, steps_per_loop=1), Stop())
-    told = capfd.readouterr().err
-    assert f"Stopped by a test at step {windows} of 20" in told
-    assert ("hours at this pace" in told) == (windows > 1)
+    printed = capfd.readouterr().err
+    assert f"Stopped by a test at step {windows} of 20" in printed
+    assert ("hours at this pace" in printed) == (windows > 1)
 
 
 @pytest.mark.parametrize("form", ["one", "a generator", "a list"])

@@ -29,13 +29,13 @@ def test_a_card_says_where_a_model_comes_from(tmp_path):
     text = (tmp_path / CARD).read_text("utf-8")
     head = text.split("---")[1]
     assert "license: other" in head and "text-classification" in head
-    for said in (
+    for expected in (
         *("bad, good", "- Examples: reviews.tsv", "- First weights: base"),
         *("| eval | accuracy | 0.875 |", "| eval | examples | 1,200 |"),
         *("albert_tf.export --model_dir=", flags.strip(), "```bash\n"),
         "for the task reviews (classification). Its labels: bad, good.\n",
     ):
-        assert said in text
+        assert expected in text
     assert "- Data" not in text and "## Flags of the run" in text
 
 
@@ -83,8 +83,10 @@ def test_a_card_of_a_pretrained_model(tmp_path):
     assert "fill-mask" in text and "```python\nimport albert_tf\n" in text
     assert f'albert = albert_tf.load("{tmp_path.name}")' in text
     assert ", pretrained to predict masked words and to classify" in text
-    said = f"{records}: ngram=3, random_next_sentence=True\n{short}: ngram=1\n"
-    assert f"\n## Settings of the records\n\n```\n{said}```\n" in text
+    expected = (
+        f"{records}: ngram=3, random_next_sentence=True\n{short}: ngram=1\n"
+    )
+    assert f"\n## Settings of the records\n\n```\n{expected}```\n" in text
 
 
 def test_the_users_own_card_stays(tmp_path):
@@ -114,18 +116,18 @@ def test_metadata_of_another_kind_is_ignored(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("form", "kind", "said"),
+    ("form", "kind", "expected"),
     [
         ("huggingface", "classification", "ForSequenceClassification"),
         ("huggingface", "question_answering", "ForQuestionAnswering"),
         ("sentence_transformers", "embedding", "import SentenceTransformer\n"),
     ],
 )
-def test_a_card_tells_how_to_load_its_form(tmp_path, form, kind, said):
+def test_a_card_tells_how_to_load_its_form(tmp_path, form, kind, expected):
     """The library and the code in the card depend on the folder's format."""
     task = {"name": "x", "kind": kind}
     text = card("", model(tmp_path, task_json=task), form)
-    assert said in text and "```python\n" in text
+    assert expected in text and "```python\n" in text
     sentences = form == "sentence_transformers"
     assert ("\n- sentence-transformers\n- feature-ex" in text) == sentences
     library = "sentence-transformers" if sentences else "transformers"
@@ -138,8 +140,8 @@ def test_a_card_of_a_phoneme_model(tmp_path):
     SymbolTable({"$": 0, "M": 1, " ": 2, "a": 3}).save(str(tmp_path))
     text = card("", str(tmp_path), "model_dir")
     assert "masked phonemes" in text and "pipeline_tag: feature-extr" in text
-    said = "```bash\npython -m albert_tf.convert_checkpoint --input="
-    assert f"{said}{tmp_path.name} " in text
+    expected = "```bash\npython -m albert_tf.convert_checkpoint --input="
+    assert f"{expected}{tmp_path.name} " in text
 
 
 @pytest.mark.parametrize(

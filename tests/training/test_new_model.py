@@ -33,7 +33,7 @@ def build(**changes):
 
 
 @pytest.mark.parametrize(
-    "known, changes, repeats",
+    "has_tokenizer, changes, repeats",
     [
         (True, {}, True),
         (True, {"num_attention_heads": 3}, True),
@@ -44,7 +44,7 @@ def build(**changes):
     ids=["as built", "three", "no tokenizer", "too narrow", "one head"],
 )
 def test_the_head_at_repeats_needs_a_tokenizer_room_and_a_head(
-    known, changes, repeats, tokenizer_dir, tmp_path
+    has_tokenizer, changes, repeats, tokenizer_dir, tmp_path
 ):
     """One head attends to other occurrences of a word, if possible.
 
@@ -52,11 +52,13 @@ def test_the_head_at_repeats_needs_a_tokenizer_room_and_a_head(
     heads. No other head has a query bias.
     """
     model = build(**changes)
-    said = start_heads(model, str(tokenizer_dir if known else tmp_path))
+    description = start_heads(
+        model, str(tokenizer_dir if has_tokenizer else tmp_path)
+    )
     more = ", one to the same word elsewhere" if repeats else ""
     heads = {4: 2, 3: 2, 1: 1}[model.config.num_attention_heads]
     who = "1 head that attends" if heads == 1 else f"{heads} heads that attend"
-    assert said == f"{who} to a word's neighbors{more}"
+    assert description == f"{who} to a word's neighbors{more}"
     (attention,) = model.encoder.attentions.values()
     size = model.config.head_size
     marked = attention.query.bias.numpy().nonzero()[0].tolist()
@@ -94,10 +96,10 @@ def test_frequencies_are_one_in_each_interval_and_long_waves():
     """
     found = informed_start.frequencies(9, seed=0)
     short, long = found[:4], found[4:]
-    places = short[::-1] * 4 / np.pi
-    np.testing.assert_array_equal(np.floor(places), [0, 1, 2, 3])
+    intervals = short[::-1] * 4 / np.pi
+    np.testing.assert_array_equal(np.floor(intervals), [0, 1, 2, 3])
     drawn = np.random.default_rng(0).uniform(size=4)
-    np.testing.assert_allclose(places - np.arange(4), drawn)
+    np.testing.assert_allclose(intervals - np.arange(4), drawn)
     assert (long[0], long[-1]) == pytest.approx((0.5, 2 * np.pi / 1024))
     np.testing.assert_allclose(long[1:] / long[:-1], long[1] / long[0])
     other = informed_start.frequencies(9, seed=1)
@@ -127,8 +129,8 @@ def test_positions_are_waves_in_tables_of_known_sizes(changes):
     kernel = tables.projection.kernel.numpy()
     radians = informed_start.start_positions(tables, 0.3)
     assert len(radians) == width // 2
-    known = informed_start.frequencies(width // 2, seed=0)
-    np.testing.assert_array_equal(radians, known)
+    expected = informed_start.frequencies(width // 2, seed=0)
+    np.testing.assert_array_equal(radians, expected)
     table = tables.position_embeddings.numpy()
     even = width // 2 * 2
     waves = 0.3 * informed_start.waves(len(table), radians)
@@ -189,8 +191,8 @@ def test_scores_are_those_of_the_constants():
     old_value, old_output = value.numpy(), output.numpy()
     informed_start.look_at_repeats(model, 3, SEP, 0.2)
     words = gain * tables.word_embeddings.numpy()
-    places = gain * tables.position_embeddings.numpy()
-    for states, score in ((words, 9), (places, -14)):
+    positions = gain * tables.position_embeddings.numpy()
+    for states, score in ((words, 9), (positions, -14)):
         scores = np.diagonal(scores_of(attention, before, states, last))
         np.testing.assert_allclose(scores, score, rtol=1e-3)
     bias = attention.query.bias.numpy()

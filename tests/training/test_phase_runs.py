@@ -20,7 +20,7 @@ RATE = {"learning_rate": 0.1}  # so high that each layer makes a difference
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory, data_dir, tokenizer_dir):
+def folders(tmp_path_factory, data_dir, tokenizer_dir):
     """Return {name: folder} of short, long and dynamic records."""
     folder = tmp_path_factory.mktemp("folders")
     text = pathlib.Path(data_dir).parent / "text.txt"
@@ -33,7 +33,7 @@ def places(tmp_path_factory, data_dir, tokenizer_dir):
 
 
 @pytest.fixture
-def train(places, deep_config, tmp_path):
+def train(folders, deep_config, tmp_path):
     """Return a function that trains in phases.
 
     By default, a run trains one layer for two steps, then two layers for one
@@ -48,7 +48,7 @@ def train(places, deep_config, tmp_path):
             **RATE,
             **changes,
         }
-        data_dir = data_dir.format(**places)
+        data_dir = data_dir.format(**folders)
         return run(data_dir, deep_config[0], tmp_path / name, **values)
 
     return train
@@ -62,8 +62,8 @@ def reads(monkeypatch):
     def batches(data_dir, metadata, *, start, batch_size, **kwargs):
         slots = metadata.max_predictions_per_seq
         calls.append((metadata.max_seq_length, slots, start, batch_size))
-        place = {"start": start, "batch_size": batch_size}
-        return read(data_dir, metadata, **place, **kwargs)
+        arguments = {"start": start, "batch_size": batch_size}
+        return read(data_dir, metadata, **arguments, **kwargs)
 
     monkeypatch.setattr(input_pipeline, "train_batches", batches)
     return calls
@@ -77,11 +77,11 @@ def test_each_phase_reads_its_own(train, reads, capsys):
     """
     train("model", "{short}:0.5,{long}:0.2,{short}")
     assert reads == [(8, 1, 0, 8), (8, 1, 16, 8), (16, 2, 0, 4), (8, 1, 24, 8)]
-    out, said = capsys.readouterr()
+    out, err = capsys.readouterr()
     rows = [x.split()[:6] for x in out.splitlines()]
     table = "0 to 2 1 8 8", "2 to 3 2 8 8", "3 to 4 2 4 16", "4 to 6 2 8 8"
     assert [" ".join(row) for row in rows if row[1:2] == ["to"]] == [*table]
-    assert "step 3: batches of 4 x 16 tokens from" in said
+    assert "step 3: batches of 4 x 16 tokens from" in err
 
 
 @pytest.mark.slow
@@ -165,7 +165,7 @@ def test_another_schedule_is_said(train, capsys, tmp_path):
 
 @pytest.mark.slow
 def test_the_held_out_records_are_the_last_folders(
-    train, places, deep_config, tmp_path
+    train, folders, deep_config, tmp_path
 ):
     """Evaluation uses the last folder's records and the current phase's layers.
 
@@ -181,7 +181,7 @@ def test_the_held_out_records_are_the_last_folders(
         path = copy / "albert_config.json"
         path.write_text(other.to_json())
         how = {"do_train": False, "do_eval": True}
-        metrics = run(places["long"], path, copy, **how)
+        metrics = run(folders["long"], path, copy, **how)
         same = metrics == pytest.approx(found, rel=1e-5)
         assert same is (layers == 1)
     whole = train("model", mask_schedule="0.4:0.5,0.2", **how)
@@ -223,7 +223,7 @@ def test_batches_fit_replicas_and_micro_batches(train):
     ],
 )
 def test_what_does_not_fit_is_refused_before_the_run(
-    train, places, deep_config, tmp_path, changes, message
+    train, folders, deep_config, tmp_path, changes, message
 ):
     """Unsuitable folders or schedules cause errors before a file is written."""
     damage = {
@@ -234,8 +234,8 @@ def test_what_does_not_fit_is_refused_before_the_run(
     data_dir = changes.get("data_dir", "")
     for name, (source, changed) in damage.items():
         if name in data_dir:
-            shutil.copytree(places[source], tmp_path / name)
-            metadata = read_metadata(places[source])
+            shutil.copytree(folders[source], tmp_path / name)
+            metadata = read_metadata(folders[source])
             if "splits" in changed:
                 changed["splits"] = metadata.splits | changed["splits"]
             metadata = dataclasses.replace(metadata, **changed)

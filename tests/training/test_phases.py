@@ -161,16 +161,16 @@ def test_equal_steps_share_a_compilation():
 def test_a_phase_says_what_its_steps_are():
     """A phase's summary states the mask rate only if the rate is scheduled."""
     first, second = phases(masks="0.3:0.5,0.15")
-    said = "batches of 64 x 64 tokens from a, 6 layers"
-    assert first.summary() == f"{said}, masks 0.3"
-    assert second.summary() == f"{said}, masks 0.15"
-    assert phases()[0].summary() == said
+    expected = "batches of 64 x 64 tokens from a, 6 layers"
+    assert first.summary() == f"{expected}, masks 0.3"
+    assert second.summary() == f"{expected}, masks 0.15"
+    assert phases()[0].summary() == expected
 
 
 def test_a_schedule_has_a_description():
     """The description of a schedule names its values, but not the run's end."""
-    said = "(to the end: 6 layers, batches of 64)"
-    assert description(phases()) == description(phases(steps=90)) == said
+    expected = "(to the end: 6 layers, batches of 64)"
+    assert description(phases()) == description(phases(steps=90)) == expected
     assert description(phases("a:0.5,b", "2:0.5,6", "0.3:0.5,0.15")) == (
         "(to step 50: 2 layers, batches of 64, masks 0.3; "
         "to the end: 6 layers, batches of 32, masks 0.15)"

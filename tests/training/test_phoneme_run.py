@@ -73,8 +73,10 @@ def test_a_resumed_run_ends_with_the_same_bits(records, trained, tmp_path):
 def test_metrics_are_beside_those_of_frequencies(records, trained):
     """Evaluation also reports the accuracies of predicting by frequency."""
     values = trained.metrics["eval"]
-    known = load_metadata(str(records / "records")).statistics["by_frequency"]
-    for name, value in known.items():
+    by_frequency = load_metadata(str(records / "records")).statistics[
+        "by_frequency"
+    ]
+    for name, value in by_frequency.items():
         assert values[f"{name}_by_frequency"] == value
         assert values[name] >= 0.0
     assert 0.05 < values["trained_share"] < 0.3
@@ -215,10 +217,10 @@ def test_the_first_weights_may_be_informed(records, tmp_path, capsys):
     np.testing.assert_allclose(
         found[0], np.log(smooth / smooth.sum()), rtol=1e-5
     )
-    known = np.sum(np.array(counts) > 20)
+    frequent = np.sum(np.array(counts) > 20)
     printed = capsys.readouterr().out
     number = int(printed.split("and ")[1].split(" pieces")[0])
-    assert known <= number <= np.sum(np.array(counts) > 0) + 1
+    assert frequent <= number <= np.sum(np.array(counts) > 0) + 1
 
 
 @pytest.mark.parametrize(
@@ -261,10 +263,10 @@ def damaged(records, folder, name, value):
     shutil.copytree(records / "records", folder / "records")
     shutil.copy(records / "model.json", folder)
     (path,) = (folder / "records").glob("train*")
-    every = [dict(tfrecord.parse(x)) for x in tfrecord.read(str(path))]
-    for each in every[input_pipeline.FIRST :]:
-        each[name] = [*each[name][:-1], value]
-    rows = {key: np.array([e[key] for e in every]) for key in every[0]}
+    examples = [dict(tfrecord.parse(x)) for x in tfrecord.read(str(path))]
+    for example in examples[input_pipeline.FIRST :]:
+        example[name] = [*example[name][:-1], value]
+    rows = {key: np.array([e[key] for e in examples]) for key in examples[0]}
     tfrecord.write(str(path), tfrecord.encode_ints(rows))
     metadata = folder / "records" / "metadata.json"
     values = json.loads(metadata.read_text())

@@ -139,19 +139,19 @@ def start_workers(line, number=2):
 def outcome(processes):
     """Return the exit codes and the standard error output of processes."""
     try:
-        told = [process.communicate(timeout=300)[1] for process in processes]
+        printed = [process.communicate(timeout=300)[1] for process in processes]
     finally:
         for process in processes:
             process.kill()  # a worker may wait forever
-    return [process.returncode for process in processes], told
+    return [process.returncode for process in processes], printed
 
 
 @pytest.fixture(scope="module")
 def two_workers(data_dir, config, tmp_path_factory):
     """Return the model directory of a run by two workers."""
     folder = tmp_path_factory.mktemp("workers") / "model"
-    codes, told = outcome(start_workers(command(data_dir, config, folder)))
-    assert codes == [0, 0], told
+    codes, printed = outcome(start_workers(command(data_dir, config, folder)))
+    assert codes == [0, 0], printed
     return folder
 
 
@@ -210,19 +210,19 @@ def test_workers_without_a_shared_disk_are_refused(data_dir, config, tmp_path):
     folders = [tmp_path / "chief", tmp_path / "other"]
     lines = [command(data_dir, config, folder) for folder in folders]
     whole = [[*line, "--stop_step=20"] for line in lines]
-    codes, told = outcome(start_workers(whole))
-    assert codes == [0, 0], told
+    codes, printed = outcome(start_workers(whole))
+    assert codes == [0, 0], printed
     assert not folders[1].exists()
-    codes, told = outcome(start_workers(lines))
-    assert codes == [1, 1], told
-    for text, folder in zip(told, folders, strict=True):
+    codes, printed = outcome(start_workers(lines))
+    assert codes == [1, 1], printed
+    for text, folder in zip(printed, folders, strict=True):
         (line,) = errors(text)
         assert line.endswith(f"={folder}, worker 0 at 20, worker 1 at 0")
     alone = [[*line, "--do_train=false", "--do_eval"] for line in lines]
-    codes, told = outcome(start_workers(alone))
-    assert codes == [1, 1], told
-    assert "Another worker failed; see its error" in errors(told[0])[0]
-    assert "must contain a checkpoint" in errors(told[1])[0]
+    codes, printed = outcome(start_workers(alone))
+    assert codes == [1, 1], printed
+    assert "Another worker failed; see its error" in errors(printed[0])[0]
+    assert "must contain a checkpoint" in errors(printed[1])[0]
 
 
 def test_workers_share_a_refusal(data_dir, config, tmp_path):
@@ -231,10 +231,10 @@ def test_workers_share_a_refusal(data_dir, config, tmp_path):
     output.mkdir()
     line = command(data_dir, config, output)
     with files.locked(str(output), "output_dir"):
-        codes, told = outcome(start_workers(line))
-    assert codes == [1, 1], told
-    assert "another run is still writing to it" in errors(told[0])[0]
-    assert "Another worker failed; see its error" in errors(told[1])[0]
+        codes, printed = outcome(start_workers(line))
+    assert codes == [1, 1], printed
+    assert "another run is still writing to it" in errors(printed[0])[0]
+    assert "Another worker failed; see its error" in errors(printed[1])[0]
     assert not list(output.iterdir())
 
 
@@ -260,8 +260,8 @@ def test_two_workers_fine_tune_as_one(shallow, opinions, tmp_path):
     how = {"num_hidden_layers": 1, "initializer_range": 0.2}
     other = tiny_tasks.make_model_dir(tmp_path, **how)
     other = [*several, f"--model_dir={other}"]
-    codes, told = outcome(start_workers([several, other]))
-    assert codes == [0, 0], told
+    codes, printed = outcome(start_workers([several, other]))
+    assert codes == [0, 0], printed
     for name in ("eval", "predict"):
         expected, found = (
             json.loads((folder / "metrics.json").read_text())[name]
@@ -288,12 +288,12 @@ def test_a_stop_of_one_worker_stops_and_resumes_both(
     while not list(broken.glob("ckpt-*.json")) and not processes[0].poll():
         time.sleep(0.02)
     processes[1].send_signal(signal.SIGTERM)
-    codes, told = outcome(processes)
-    assert codes == [0, 0], told
-    assert "Stopped by SIGTERM" in told[0]
-    codes, told = outcome(start_workers(line))
-    assert codes == [0, 0], told
-    assert "Resuming at step" in told[0]
+    codes, printed = outcome(processes)
+    assert codes == [0, 0], printed
+    assert "Stopped by SIGTERM" in printed[0]
+    codes, printed = outcome(start_workers(line))
+    assert codes == [0, 0], printed
+    assert "Resuming at step" in printed[0]
     assert_same_bits(two_workers, broken)
     note = "Note: hosts was 2 and is 1: another order of examples"
     assert note in run(line).stderr
@@ -308,15 +308,15 @@ def test_workers_share_a_budget(data_dir, config, tmp_path):
     plain = command(data_dir, config, output)
     line = [x for x in plain if "steps" not in x] + ["--budget_hours=0.01"]
     line.append("--gradient_accumulation_steps=2")
-    codes, told = outcome(start_workers(line))
-    assert codes == [0, 0], told
+    codes, printed = outcome(start_workers(line))
+    assert codes == [0, 0], printed
     step = int(values(output)["optimizer/iterations"])
     flags = (output / "run.flags").read_text()
     assert f"--num_train_steps={step}\n" in flags
     elsewhere = [*line, f"--output_dir={tmp_path / 'elsewhere'}"]
-    codes, told = outcome(start_workers([line, elsewhere]))
-    assert codes == [1, 1], told
-    for text in told:
+    codes, printed = outcome(start_workers([line, elsewhere]))
+    assert codes == [1, 1], printed
+    for text in printed:
         assert "same `seconds used in output_dir`" in errors(text)[0]
 
 
@@ -362,13 +362,13 @@ def ends(folder, processes, number, what):
     others = [process for process in processes if process is not victim]
     start = time.monotonic()
     try:
-        told = [other.communicate(timeout=120)[1] for other in others]
+        printed = [other.communicate(timeout=120)[1] for other in others]
     finally:
         for process in processes:
             process.kill()
     print(what.name, number, f"{time.monotonic() - start:.1f} s")
-    assert [other.returncode for other in others] == [1] * len(others), told
-    return [error for text in told for error in errors(text)]
+    assert [other.returncode for other in others] == [1] * len(others), printed
+    return [error for text in printed for error in errors(text)]
 
 
 def test_a_worker_that_vanishes_ends_the_others(
@@ -399,11 +399,11 @@ def test_workers_that_differ_are_refused(data_dir, config, tmp_path):
     """If the settings of workers differ, all fail instead of waiting."""
     line = command(data_dir, config[0], tmp_path / "model")
     other = [*line, "--steps_per_loop=3"]
-    codes, told = outcome(start_workers([line, line, other], 3))
-    assert codes == [1, 1, 1], told
+    codes, printed = outcome(start_workers([line, line, other], 3))
+    assert codes == [1, 1, 1], printed
     endings = ["=5, but another value in worker 2"] * 2
     endings += ["=3, but another value in worker 0, worker 1"]
-    for text, ending in zip(told, endings, strict=True):
+    for text, ending in zip(printed, endings, strict=True):
         (error,) = errors(text)
         assert "must have the same `steps_per_loop`" in error
         assert error.endswith(ending)

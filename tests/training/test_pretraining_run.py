@@ -99,8 +99,10 @@ def test_a_new_model_begins_with_what_the_records_tell(
             rows = seen[name][special] if name == "words" else seen[name]
             size = informed_start.SCALE if informed else 0.02
             assert np.mean(rows**2) ** 0.5 == pytest.approx(size, rel=0.6)
-        said = capsys.readouterr().out
-        assert ("log frequencies" in said) == (informed and counts is not None)
+        printed = capsys.readouterr().out
+        assert ("log frequencies" in printed) == (
+            informed and counts is not None
+        )
         moved = seen["bias"] - seen["bias"].mean()
         np.testing.assert_allclose(moved, started - started.mean(), atol=1e-5)
 
@@ -136,8 +138,8 @@ def test_evaluating_alone_writes_nothing(data_dir, trained, tmp_path, capsys):
     found = run(data_dir, path, output, {"random_seed": 7}, **evaluated)
     assert found == pytest.approx(metrics, rel=1e-6)
     assert contents(output) == before
-    told = capsys.readouterr().out
-    assert told.startswith("loss = ") and "batches of" not in told
+    printed = capsys.readouterr().out
+    assert printed.startswith("loss = ") and "batches of" not in printed
     with pytest.raises(InputError, match=f"contain a checkpoint.*={other}, "):
         run(data_dir, path, other, **evaluated)
     assert not other.exists()
@@ -158,9 +160,11 @@ def test_a_finished_run_does_not_claim_other_settings(
     run(data_dir, path, copy, num_train_steps=4, **other)
     assert (copy / "run.flags").read_text("utf-8") == before
     assert before in (copy / "README.md").read_text("utf-8")
-    told = capsys.readouterr().err
-    assert f"Note: init_checkpoint was None and is {output}: no effect" in told
-    assert "Nothing left to train: 4 steps are complete" in told
+    printed = capsys.readouterr().err
+    assert (
+        f"Note: init_checkpoint was None and is {output}: no effect" in printed
+    )
+    assert "Nothing left to train: 4 steps are complete" in printed
 
 
 def test_a_run_that_is_refused_changes_nothing(data_dir, trained, tmp_path):

@@ -61,23 +61,23 @@ def test_the_monitor_knows_the_phase(tmp_path):
         metadata.Metadata(tokens, 3, 50, "", {}, {}, statistics)
         for tokens in (8, 16)
     )
-    course = (
+    run_phases = (
         Phase(0, 5, 4, metadata=short, layers=2),
         Phase(5, 10, 4, metadata=short, layers=1),
         Phase(10, 20, 2, metadata=long, layers=2, masked_lm_prob=0.4),
     )
 
-    def batches(*place, batch_size):
-        return types.SimpleNamespace(take=lambda n: (*place, batch_size, n))
+    def batches(*arguments, batch_size):
+        return types.SimpleNamespace(take=lambda n: (*arguments, batch_size, n))
 
     model = trainer()
     for step, number in ((11, 2), (10, 1), (6, 1), (5, 0), (0, 0)):
         model.optimizer.iterations.assign(step)
-        made = Run(model, str(tmp_path), phases=course)
-        assert made.phase is course[number]  # the last update's phase
-        assert made.phase_begun == course[number].begin
+        made = Run(model, str(tmp_path), phases=run_phases)
+        assert made.phase is run_phases[number]  # the last update's phase
+        assert made.phase_begun == run_phases[number].begin
     monitors, looks = [], []
-    for phase, begun in zip(course, (0, 5, 10), strict=True):
+    for phase, begun in zip(run_phases, (0, 5, 10), strict=True):
         made.phase, made.phase_begun = phase, begun
         monitors.append(make_monitor(made))
         hooks = pretraining_hooks(made, make_monitor, batches, None, [])
@@ -94,11 +94,13 @@ def test_the_monitor_knows_the_phase(tmp_path):
     assert [m.flops for m in monitors[:2]] == [one, shallow]
 
 
-@pytest.mark.parametrize("size, said", [(0, False), (49, True), (50, False)])
-def test_records_that_fit_exactly_are_taken(size, said, capsys):
+@pytest.mark.parametrize(
+    "size, is_noted", [(0, False), (49, True), (50, False)]
+)
+def test_records_that_fit_exactly_are_taken(size, is_noted, capsys):
     """A note says if the records' vocabulary is smaller than the model's."""
     check_records(tiny.CONFIG, metadata.Metadata(16, 3, size, "", {}))
-    assert ("Note: the records use" in capsys.readouterr().out) is said
+    assert ("Note: the records use" in capsys.readouterr().out) is is_noted
 
 
 def test_ids_beyond_the_vocabulary(tmp_path):

@@ -68,8 +68,10 @@ def test_a_run_with_nothing_left_to_train_says_so(unbroken, tmp_path, capfd):
         resumed = make_run(tmp_path, **changes)
         go(resumed)
         assert resumed.step == 7
-        said = f"train: 7 steps are complete, and the run ends after {last}\n"
-        assert said in capfd.readouterr().err
+        message = (
+            f"train: 7 steps are complete, and the run ends after {last}\n"
+        )
+        assert message in capfd.readouterr().err
 
 
 def test_a_folder_is_claimed_by_one_run(tmp_path):
@@ -147,10 +149,10 @@ def test_a_signal_saves_and_stops(unbroken, tmp_path, capfd, number):
     evaluated = History.read(str(tmp_path)).column("eval", "mlm_accuracy")
     assert evaluated == ([10], [0.5])
     name = "SIGINT (Ctrl-C)" if interrupt else "SIGTERM"
-    told = capfd.readouterr().err
-    assert f"Received {name}: saving" in told
-    assert ("Press Ctrl-C again" in told) == interrupt
-    assert f"Stopped by {name} at step 10 of 20; saved" in told
+    printed = capfd.readouterr().err
+    assert f"Received {name}: saving" in printed
+    assert ("Press Ctrl-C again" in printed) == interrupt
+    assert f"Stopped by {name} at step 10 of 20; saved" in printed
     assert_same_bits(unbroken, go(make_run(tmp_path)))
 
 
@@ -175,14 +177,14 @@ def test_the_handlers_are_back_after_an_error(tmp_path, number):
 
 def test_other_signals_do_not_stop_a_run():
     """Other signals, such as SIGUSR1, keep their handlers and stop no run."""
-    told, numbers = [], []
+    printed, numbers = [], []
     earlier = signal.signal(signal.SIGUSR1, lambda n, _: numbers.append(n))
     try:
-        with StopOnSignal(told.append) as stop:
+        with StopOnSignal(printed.append) as stop:
             os.kill(os.getpid(), signal.SIGUSR1)
     finally:
         signal.signal(signal.SIGUSR1, earlier)
-    assert (numbers, told, stop.received) == ([signal.SIGUSR1], [], 0)
+    assert (numbers, printed, stop.received) == ([signal.SIGUSR1], [], 0)
 
 
 def test_an_ignored_interrupt_stays_ignored():
@@ -268,10 +270,10 @@ def test_stretches_can_be_driven_by_hand(unbroken, tmp_path):
 
 def resume_notes(folder, **kwargs):
     """Return the notes that a resumed run prints."""
-    resumed, told = make_run(folder, **kwargs), []
-    resumed.progress.message = told.append
+    resumed, printed = make_run(folder, **kwargs), []
+    resumed.progress.message = printed.append
     resumed.resume()
-    first, *notes = told[0].splitlines()
+    first, *notes = printed[0].splitlines()
     assert first.startswith("Resuming at step 20 from")
     return notes
 
@@ -339,8 +341,8 @@ def test_workers_at_different_steps_are_refused(tmp_path, monkeypatch):
     """The error states the step of each worker and the folder to share."""
     answers = iter([[0, 0, 0], [7, 0, 7]])  # errors, then steps
     monkeypatch.setattr(distribution, "of_processes", lambda *_: next(answers))
-    said = "share.*worker 0 at 7, worker 1 at 0, worker 2 at 7$"
-    with pytest.raises(InputError, match=said):
+    message = "share.*worker 0 at 7, worker 1 at 0, worker 2 at 7$"
+    with pytest.raises(InputError, match=message):
         make_run(tmp_path)
 
 
@@ -376,8 +378,8 @@ def test_a_time_budget_stops_with_a_checkpoint(
     go(stopped)
     assert stopped.step == 7 and not stopped.finished  # 4 steps, then 3
     assert checkpoint_files.latest(str(tmp_path)).endswith("ckpt-7")
-    told = capfd.readouterr().err
-    assert "Stopped by max_hours=0.01 at step 7 of 20" in told
+    printed = capfd.readouterr().err
+    assert "Stopped by max_hours=0.01 at step 7 of 20" in printed
     assert_same_bits(unbroken, go(make_run(tmp_path)))
 
 
@@ -418,13 +420,15 @@ PHASES = [Phase(0, 20, 16, metadata=Metadata(8, 3, 50, "", {}))]
 
 
 @pytest.mark.parametrize(
-    "name, replicas, said",
+    "name, replicas, message",
     [
         ("lamb", 1, "1 replica, batches of 16 x 8 tokens, lamb at 0.5"),
         ("adamw", 2, "2 replicas, batches of 16 x 8 tokens, adamw at 0.5"),
     ],
 )
-def test_only_lamb_is_said_to_have_trust_ratios(name, replicas, said, capsys):
+def test_only_lamb_is_said_to_have_trust_ratios(
+    name, replicas, message, capsys
+):
     """The summary mentions trust ratios only if the optimizer is LAMB.
 
     For one replica, the summary uses the singular.
@@ -436,7 +440,7 @@ def test_only_lamb_is_said_to_have_trust_ratios(name, replicas, said, capsys):
     describe_run(trainer, PHASES)
     first, second = capsys.readouterr().out.splitlines()
     size = sum(weight.numpy().size for weight in trainer.weights.values())
-    assert first == f"{size:,} parameters, {said}"
+    assert first == f"{size:,} parameters, {message}"
     assert second.startswith("Without weight decay")
     assert ("trust ratio" in second) == (name == "lamb")
     count, names = second.split(": ")[1:]
@@ -463,5 +467,5 @@ def test_a_warmup_that_outlasts_the_run_is_said(start, warmup, late, capsys):
     )
     trainer = tiny.new_trainer(optimizer=config, num_train_steps=10)
     describe_run(trainer, PHASES)
-    said = f"0.5 after {start + warmup:,} steps of warm-up, but the run ends"
-    assert (said in capsys.readouterr().out) == late
+    message = f"0.5 after {start + warmup:,} steps of warm-up, but the run ends"
+    assert (message in capsys.readouterr().out) == late

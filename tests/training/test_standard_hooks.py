@@ -34,9 +34,10 @@ class FakeRun:
     """A stand-in for a run; it records messages and calls."""
 
     def __init__(self, **values):
-        self.told, self.rows, self.seconds, self.stops = [], [], {}, []
+        self.messages, self.rows, self.seconds, self.stops = [], [], {}, []
         self.progress = types.SimpleNamespace(
-            advance=lambda *x: self.told.append(x), message=self.told.append
+            advance=lambda *x: self.messages.append(x),
+            message=self.messages.append,
         )
         self.step, self.chief, self.stopped_by = 6, True, ""
         vars(self).update(values)
@@ -77,7 +78,7 @@ def test_steps_are_shown_and_kept_unless_all_were_skipped():
         Log().after(run, window(3, bad))
     shown = "loss 1.500 (mean of 3), rate 2.50e-01, 8.0 examples/s"
     skipped = "3 updates skipped: not finite"
-    assert run.told == [(3, shown), (3, shown), (3, skipped)]
+    assert run.messages == [(3, shown), (3, shown), (3, skipped)]
     assert run.rows == [("train", {"steps": 3})] * 2
 
 
@@ -104,7 +105,7 @@ def test_an_evaluation_is_timed_and_told(clock, chief):
     run.scalars = types.SimpleNamespace(flush=lambda: saved.append("scalars"))
     Evaluate(5, evaluate).after(run, None)
     assert run.seconds == {"evaluation": 3.0}
-    assert run.told == ["step 6: loss 2.5000, accuracy 0.2500"]
+    assert run.messages == ["step 6: loss 2.5000, accuracy 0.2500"]
     assert run.rows == [("eval", {})]
     assert saved == ["history"] * chief + ["scalars"]
 
@@ -114,18 +115,18 @@ def test_an_average_is_kept_once_per_step(monkeypatch):
 
     The chief also saves them at the end of a run, unless SIGTERM arrived.
     """
-    kept = []
-    monkeypatch.setattr(hooks, "keep_evaluated", lambda run: kept.append(run))
+    saved = []
+    monkeypatch.setattr(hooks, "keep_evaluated", lambda run: saved.append(run))
     keep, run = KeepAverage(3), FakeRun()
     keep.after(run, None)
     keep.end(run)
-    assert kept == [run]
+    assert saved == [run]
     for values in ({"chief": False}, {"stopped_by": SIGTERM}, {"step": 0}):
         KeepAverage(3).end(FakeRun(**values))
-    assert kept == [run]
+    assert saved == [run]
     run.stopped_by = "max_hours=1"
     KeepAverage(3).end(run)
-    assert kept == [run, run]
+    assert saved == [run, run]
 
 
 @pytest.mark.parametrize("chief", [True, False])
@@ -204,13 +205,13 @@ def test_the_metrics_of_the_evaluation_are_drawn(
     drawn = []
     monkeypatch.setattr(history, "draw_curves", lambda *x: drawn.append(x[2]))
     monkeypatch.setattr(hooks, "lacking", lambda *_: "no matplotlib")
-    kept = types.SimpleNamespace(rows=rows)
-    run = FakeRun(chief=chief, history=kept, output_dir="x")
+    run_history = types.SimpleNamespace(rows=rows)
+    run = FakeRun(chief=chief, history=run_history, output_dir="x")
     Draw().begin(run)
     Draw().end(run)
     assert drawn == names * chief
-    said = capsys.readouterr().out
-    assert said == "Note: no matplotlib\n" * chief
+    printed = capsys.readouterr().out
+    assert printed == "Note: no matplotlib\n" * chief
     monkeypatch.setattr(hooks, "lacking", lambda *_: "")
     Draw().begin(run)
     assert capsys.readouterr().out == ""
@@ -251,11 +252,11 @@ def test_each_metric_has_its_plot(tmp_path, monkeypatch, number, axes, size):
         assert kwargs == {"format": "png", "dpi": 110}
 
     monkeypatch.setattr(matplotlib.figure.Figure, "savefig", savefig)
-    kept, names = History(str(tmp_path)), tuple("abcd"[:number])
+    run_history, names = History(str(tmp_path)), tuple("abcd"[:number])
     for split in ("train", "eval"):
         for step in (2, 4):
-            kept.add(step, split, {name: step / 2 for name in names})
-    draw_curves(kept, str(tmp_path), names)
+            run_history.add(step, split, {name: step / 2 for name in names})
+    draw_curves(run_history, str(tmp_path), names)
     (figure,) = figures
     assert tuple(figure.get_size_inches()) == pytest.approx(size)
     shown = [axis for axis in figure.axes if axis.get_visible()]
@@ -267,5 +268,5 @@ def test_each_metric_has_its_plot(tmp_path, monkeypatch, number, axes, size):
         for line in axis.lines:
             assert [*map(list, line.get_data())] == [[2, 4], [1, 2]]
     monkeypatch.setattr(history, "is_installed", lambda _: False)
-    draw_curves(kept, str(tmp_path), names)
+    draw_curves(run_history, str(tmp_path), names)
     assert len(figures) == 1

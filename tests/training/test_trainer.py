@@ -189,15 +189,15 @@ def test_training_batches_are_endless_to_each_host(monkeypatch):
 
     Workers therefore do not ask one another whether the data have ended.
     """
-    made, places = [], []
+    made, calls = [], []
 
     def distribute(strategy, batches):
         made.append(batches(tf.distribute.InputContext()))
         return made
 
-    def unknown(**place):
-        places.append(place)
-        return tiny.train_batches(**place).filter(lambda _: True)
+    def unknown(**arguments):
+        calls.append(arguments)
+        return tiny.train_batches(**arguments).filter(lambda _: True)
 
     monkeypatch.setattr("albert_tf.training.trainer.distribute", distribute)
     trainer = tiny.new_trainer()
@@ -205,7 +205,7 @@ def test_training_batches_are_endless_to_each_host(monkeypatch):
     assert made[0].cardinality() == tf.data.INFINITE_CARDINALITY
     trainer.iterator(unknown, 3, 8)
     alone = {"num_shards": 1, "shard": 0}
-    assert places == [
+    assert calls == [
         {"start": 0, "batch_size": 16} | alone,
         {"start": 3, "batch_size": 8} | alone,
     ]

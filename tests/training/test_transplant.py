@@ -152,8 +152,8 @@ def test_another_order_of_pieces_is_the_same_model(tmp_path):
     transplant = read_transplant(folder, new, folder, config.vocab_size)
     lines = warm_start.start_weights(target, folder, config, transplant)
     assert f"{len(counts)} from the old vocabulary, 0 composed" in lines[-1]
-    place = {p: i for i, p in enumerate(new.pieces(range(new.vocab_size)))}
-    order = [place[p] for p in old.pieces(range(old.vocab_size))]
+    index_of = {p: i for i, p in enumerate(new.pieces(range(new.vocab_size)))}
+    order = [index_of[p] for p in old.pieces(range(old.vocab_size))]
     order = np.array(order, np.int32)
     ids = np.arange(12, dtype=np.int32).reshape(2, 6)
     logits = target(order[ids])["mlm_logits"].numpy()[..., order]

@@ -33,9 +33,9 @@ def saved(folder, config, without=("none",)):
     """Save a model with random weights; return {name: value}."""
     model = make(config, 1)
     named = checkpoints.named_variables(model)
-    kept = {n: v for n, v in named.items() if not n.startswith(without)}
+    included = {n: v for n, v in named.items() if not n.startswith(without)}
     config.save(str(folder))
-    checkpoints.save(str(folder), kept)
+    checkpoints.save(str(folder), included)
     return table(model)
 
 
@@ -45,8 +45,8 @@ def change(**kwargs):
 
 def started(folder, config):
     model = make(config, 2)
-    said = warm_start.start_weights(model, str(folder), config)
-    return table(model), "\n".join(said), model
+    text = warm_start.start_weights(model, str(folder), config)
+    return table(model), "\n".join(text), model
 
 
 def assert_equal(found, expected, names=None):
@@ -57,14 +57,14 @@ def assert_equal(found, expected, names=None):
 def test_shared_weights_serve_more_layers(tmp_path):
     """A six-layer model gets all shared weights of a two-layer model."""
     expected = saved(tmp_path, tiny.CONFIG)
-    found, said, _ = started(tmp_path, change(num_hidden_layers=6))
+    found, text, _ = started(tmp_path, change(num_hidden_layers=6))
     assert found.keys() == expected.keys()
     assert_equal(found, expected)
-    assert "6 layers from 2" in said and "positions" not in said
+    assert "6 layers from 2" in text and "positions" not in text
 
 
 @pytest.mark.parametrize(
-    "source, target, origins, told",
+    "source, target, origins, expected_text",
     [
         ({"num_hidden_groups": 2}, {}, [0], ""),
         (
@@ -82,7 +82,7 @@ def test_shared_weights_serve_more_layers(tmp_path):
     ],
 )
 def test_blocks_come_from_the_same_depth(
-    tmp_path, source, target, origins, told
+    tmp_path, source, target, origins, expected_text
 ):
     """Each block is loaded from the same relative depth in the source.
 
@@ -90,11 +90,11 @@ def test_blocks_come_from_the_same_depth(
     """
     layers = {"num_hidden_layers": 4}
     expected = saved(tmp_path, change(**layers | source))
-    found, said, _ = started(tmp_path, change(**layers | target))
+    found, text, _ = started(tmp_path, change(**layers | target))
     for name, value in found.items():
         theirs = re.sub(r"_(\d)_", lambda m: f"_{origins[int(m[1])]}_", name)
         np.testing.assert_array_equal(value, expected[theirs], name)
-    assert told in said
+    assert expected_text in text
 
 
 def test_the_best_weights_are_taken_where_they_are_kept(tmp_path):
@@ -103,32 +103,32 @@ def test_the_best_weights_are_taken_where_they_are_kept(tmp_path):
     model = make(tiny.CONFIG, 5)
     best = checkpoints.named_variables(model)
     checkpoints.save(str(tmp_path / checkpoints.BEST), best)
-    found, said, _ = started(tmp_path, tiny.CONFIG)
+    found, text, _ = started(tmp_path, tiny.CONFIG)
     assert_equal(found, table(model))
-    assert f"{checkpoints.BEST}/ckpt-0" in said
+    assert f"{checkpoints.BEST}/ckpt-0" in text
 
 
 POSITIONS = "albert/embeddings/position_embeddings"
 
 
 @pytest.mark.parametrize(
-    "positions, told",
+    "positions, expected_text",
     [
         (40, "40 positions from 16, which are repeated"),
         (8, "the first 8 of 16"),
     ],
 )
-def test_positions_are_repeated_or_cut(tmp_path, positions, told):
+def test_positions_are_repeated_or_cut(tmp_path, positions, expected_text):
     """A longer position table repeats the source's.
 
     A shorter table is the beginning of the source's.
     """
     expected = saved(tmp_path, tiny.CONFIG)[POSITIONS]
     target = change(max_position_embeddings=positions)
-    found, said, _ = started(tmp_path, target)
+    found, text, _ = started(tmp_path, target)
     repeated = np.concatenate([expected] * 3)[:positions]
     np.testing.assert_array_equal(found[POSITIONS], repeated)
-    assert told in said
+    assert expected_text in text
 
 
 @pytest.mark.parametrize("head", ["mlm/", "sop/"])
@@ -136,11 +136,11 @@ def test_a_head_that_the_source_lacks_stays_new(tmp_path, head):
     """A head that the source lacks stays random; other weights are loaded."""
     expected = saved(tmp_path, tiny.CONFIG, without=(head,))
     fresh = table(make(tiny.CONFIG, 2))
-    found, said, _ = started(tmp_path, tiny.CONFIG)
+    found, text, _ = started(tmp_path, tiny.CONFIG)
     absent = [name for name in found if name.startswith(head)]
     assert_equal(found, fresh, absent)
     assert_equal(found, expected, found.keys() - set(absent))
-    assert f"a new {head[:-1]} head" in said
+    assert f"a new {head[:-1]} head" in text
 
 
 def test_a_missing_weight_is_named(tmp_path):
@@ -170,14 +170,14 @@ def test_another_kind_of_model_is_refused(key, value):
 
     Even a setting that changes no shape, such as `hidden_act`, must be equal.
     """
-    told = {"attention_head_size": "head_size=8 instead of 4"}
-    told = told.get(key, f"{key}={getattr(tiny.CONFIG, key)}")
-    with pytest.raises(InputError, match=told):
+    message = {"attention_head_size": "head_size=8 instead of 4"}
+    message = message.get(key, f"{key}={getattr(tiny.CONFIG, key)}")
+    with pytest.raises(InputError, match=message):
         warm_start.check_source(tiny.CONFIG, change(**{key: value}))
 
 
 @pytest.mark.parametrize(
-    ("model_dir", "vocabulary", "said"),
+    ("model_dir", "vocabulary", "message"),
     [
         (None, vocabularies.english(), "None with no tokenizer, .*a tokenizer"),
         ("source", None, "source with a tokenizer, records=with no tokenizer"),
@@ -188,7 +188,7 @@ def test_another_kind_of_model_is_refused(key, value):
     ],
 )
 def test_a_transplant_needs_two_vocabularies_of_a_kind(
-    tmp_path, vocabulary, model_dir, said
+    tmp_path, vocabulary, model_dir, message
 ):
     """A transplant needs two tokenizers, or two tables of phoneme symbols.
 
@@ -201,7 +201,7 @@ def test_a_transplant_needs_two_vocabularies_of_a_kind(
     saved(tmp_path / "source", tiny.CONFIG)
     where = model_dir and str(tmp_path / model_dir)
     target = change(vocab_size=60)
-    with pytest.raises(InputError, match=f"that both have a token.*{said}"):
+    with pytest.raises(InputError, match=f"that both have a token.*{message}"):
         warm_start.check_warm_start(where, "transplant", target, vocabulary)
     allowed = str(tmp_path / "source"), "transplant"
     warm_start.check_warm_start(*allowed, target, vocabularies.chinese())
@@ -219,9 +219,9 @@ def test_the_slots_and_the_step_can_be_taken_too(tmp_path):
     tiny.SHALLOW.save(str(tmp_path))
     checkpoints.save(str(tmp_path), trainer.state(), 2)
     trainer = tiny.new_trainer()  # with the initial weights
-    said = warm_start.start_run(str(tmp_path), trainer.state())
+    text = warm_start.start_run(str(tmp_path), trainer.state())
     found = tiny.values(trainer)
-    assert found["optimizer/iterations"] == 2 and "step 2" in said[0]
+    assert found["optimizer/iterations"] == 2 and "step 2" in text[0]
     assert_equal(found, expected, found)
 
 

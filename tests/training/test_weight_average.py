@@ -20,11 +20,11 @@ def test_the_average_is_evaluated_and_read_by_others(
     metrics = run(data_dir, config[0], whole, **settings)
     for stop_step in (2, 4):
         run(data_dir, config[0], resumed, **settings, stop_step=stop_step)
-        kept = table(checkpoints.for_inference(str(resumed)))
+        stored = table(checkpoints.for_inference(str(resumed)))
         state = values(resumed)
-        average = {name: state[f"{AVERAGE}{name}"] for name in kept}
-        assert tiny.largest_difference(kept, average) == 0.0
-        assert tiny.largest_difference(kept, state) > 1e-4
+        average = {name: state[f"{AVERAGE}{name}"] for name in stored}
+        assert tiny.largest_difference(stored, average) == 0.0
+        assert tiny.largest_difference(stored, state) > 1e-4
     assert_same_bits(whole, resumed)
     alone = run(
         data_dir, config[0], whole, **settings, do_train=False, do_eval=True
@@ -38,9 +38,9 @@ def test_an_average_can_begin_late_but_not_end(data_dir, config, tmp_path):
 
     The same rule applies in another folder with `init_state=run`.
     """
-    asked = {"data_dir": data_dir, "config_file": config[0]}
-    asked |= {"output_dir": tmp_path, "save_checkpoints_steps": 3}
-    run(**asked, stop_step=3)
+    settings = {"data_dir": data_dir, "config_file": config[0]}
+    settings |= {"output_dir": tmp_path, "save_checkpoints_steps": 3}
+    run(**settings, stop_step=3)
     weights, seen = values(tmp_path), []
 
     def begun(run):
@@ -50,13 +50,13 @@ def test_an_average_can_begin_late_but_not_end(data_dir, config, tmp_path):
 
     look = {"ema_decay": 0.5, "hooks": [Look(begun)], "stop_step": 3}
     source = {"init_checkpoint": str(tmp_path), "init_state": "run"}
-    elsewhere = asked | source | {"output_dir": tmp_path / "elsewhere"}
+    elsewhere = settings | source | {"output_dir": tmp_path / "elsewhere"}
     run(**elsewhere, **look)
-    run(**asked, **look)
+    run(**settings, **look)
     assert seen == [3, 3]
-    run(**asked, ema_decay=0.5)
+    run(**settings, ema_decay=0.5)
     assert any(name.startswith(AVERAGE) for name in values(tmp_path))
     elsewhere["output_dir"] = tmp_path / "without"
-    for how in (asked, elsewhere):
+    for how in (settings, elsewhere):
         with pytest.raises(InputError, match="`ema_decay` must be set"):
             run(**how, do_train=False, do_eval=True)

@@ -157,8 +157,8 @@ def test_a_missing_worker_is_named(address, reason, monkeypatch, capfd):
             wait_for_workers({"worker 0": present, "worker 2": address})
         with pytest.raises(OSError, match=f"does not answer \\(({reason})"):
             workers.check_reachable(address)
-    told = capfd.readouterr().err
-    assert re.fullmatch(rf"(Waiting for {missing}\n)+", told)
+    printed = capfd.readouterr().err
+    assert re.fullmatch(rf"(Waiting for {missing}\n)+", printed)
 
 
 # A worker's program until TensorFlow connects it.
@@ -196,12 +196,12 @@ def test_workers_wait_for_a_late_one(late):
     """Workers print the name of a late worker, wait and then continue."""
     addresses = [f"localhost:{free_port()}" for _ in range(2)]
     early = start_meeting(addresses, 1 - late)
-    told = f"Waiting for worker {late} at {addresses[late]} (Connection"
-    assert first_report(early).startswith(told)
+    printed = f"Waiting for worker {late} at {addresses[late]} (Connection"
+    assert first_report(early).startswith(printed)
     port = int(addresses[late].partition(":")[2])
     with socket.create_server(("localhost", port)):
-        told = early.communicate(timeout=120)[1]
-    assert "\nAll workers have started; TensorFlow" in f"\n{told}"
+        printed = early.communicate(timeout=120)[1]
+    assert "\nAll workers have started; TensorFlow" in f"\n{printed}"
     assert early.returncode == 0
 
 
@@ -214,8 +214,8 @@ def test_a_worker_that_waits_can_be_stopped(number, status):
     process = start_meeting([f"localhost:{free_port()}" for _ in range(2)], 1)
     assert first_report(process).startswith("Waiting for worker 0")
     process.send_signal(number)
-    told = process.communicate(timeout=20)[1]
-    assert process.returncode == status and "Traceback" not in told
+    printed = process.communicate(timeout=20)[1]
+    assert process.returncode == status and "Traceback" not in printed
 
 
 @pytest.mark.parametrize("ignored", [False, True])

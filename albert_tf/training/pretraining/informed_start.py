@@ -108,12 +108,12 @@ def offsets(heads: int) -> list[int]:
 
 def position_gain(embeddings: AlbertEmbeddings) -> float:
     """Return the layer norm's factor for the sum of the three embeddings."""
-    words = np.var(np.array(embeddings.word_embeddings))
+    words = np.var(embeddings.word_embeddings.numpy())
     if not embeddings.norm_first:  # words are projected before the sum
-        kernel = np.array(embeddings.projection.kernel)
+        kernel = embeddings.projection.kernel.numpy()
         words *= kernel.shape[0] * np.var(kernel)
-    types = np.var(np.array(embeddings.token_type_embeddings))
-    positions = np.mean(np.array(embeddings.position_embeddings) ** 2)
+    types = np.var(embeddings.token_type_embeddings.numpy())
+    positions = np.mean(embeddings.position_embeddings.numpy() ** 2)
     return 1.0 / np.sqrt(words + types + positions)
 
 
@@ -129,13 +129,13 @@ def start_positions(
       scale: root mean square of the position embeddings.
       seed: seed of the frequencies.
     """
-    table = np.array(embeddings.position_embeddings)
+    table = embeddings.position_embeddings.numpy()
     positions, width = table.shape
     radians = frequencies(width // 2, seed)
     table[:, : 2 * len(radians)] = scale * waves(positions, radians)
     embeddings.position_embeddings.assign(table)
     if embeddings.norm_first and embeddings.projection is not None:
-        kernel = np.array(embeddings.projection.kernel)
+        kernel = embeddings.projection.kernel.numpy()
         kernel /= np.sqrt(width * np.var(kernel))
         embeddings.projection.kernel.assign(kernel)
     return radians
@@ -144,13 +144,13 @@ def start_positions(
 def readout(embeddings: AlbertEmbeddings) -> np.ndarray:
     """Return the matrix [H, W] that recovers embeddings from encoder inputs."""
     if embeddings.norm_first and embeddings.projection is not None:
-        return np.linalg.pinv(np.array(embeddings.projection.kernel))
+        return np.linalg.pinv(embeddings.projection.kernel.numpy())
     return np.eye(embeddings.position_embeddings.shape[1])
 
 
 def add_to(variable: keras.Variable, index: object, delta: np.ndarray) -> None:
     """Add an array to a part of a variable."""
-    value = np.array(variable)
+    value = variable.numpy()
     value[index] += delta
     variable.assign(value)
 
@@ -212,22 +212,22 @@ def reserve_dimensions(embeddings: AlbertEmbeddings, size: int) -> None:
     from the word itself. Afterwards, all words have the same norm in the
     dimensions reserved for words, and the same norm in the shared dimensions.
     """
-    rows = np.array(embeddings.word_embeddings)
+    rows = embeddings.word_embeddings.numpy()
     position_dims, word_dims = reserved_indices(rows.shape[1], size)
     rows[:, position_dims] = 0.0
     shared_dims = np.delete(
         np.arange(rows.shape[1]), np.union1d(position_dims, word_dims)
     )
-    scale = np.sqrt(np.mean(np.array(embeddings.word_embeddings) ** 2))
+    scale = np.sqrt(np.mean(embeddings.word_embeddings.numpy() ** 2))
     for part in (word_dims, shared_dims):
         norm = np.sqrt(np.mean(rows[:, part] ** 2, axis=1, keepdims=True))
         rows[:, part] *= np.sqrt(np.mean(norm**2)) / np.maximum(norm, 1e-9)
     rows *= scale / np.sqrt(np.mean(rows**2))
     embeddings.word_embeddings.assign(rows)
-    types = np.array(embeddings.token_type_embeddings)
+    types = embeddings.token_type_embeddings.numpy()
     types[:, np.union1d(position_dims, word_dims)] = 0.0
     embeddings.token_type_embeddings.assign(types)
-    table = np.array(embeddings.position_embeddings)
+    table = embeddings.position_embeddings.numpy()
     table[:, word_dims] = 0.0
     embeddings.position_embeddings.assign(table)
 
@@ -247,7 +247,7 @@ def look_at_repeats(
     """
     size, embeddings = albert.config.head_size, albert.embeddings
     gain, root = position_gain(embeddings), np.sqrt(size)
-    rows = gain * np.array(embeddings.word_embeddings)
+    rows = gain * embeddings.word_embeddings.numpy()
     position_dims, word_dims = reserved_indices(rows.shape[1], size)
     same_word = np.mean(np.sum(rows[:, word_dims] ** 2, axis=1))
     same_position = len(position_dims) * (scale * gain) ** 2
