@@ -17,8 +17,11 @@ STATUS = 130  # exit status of a program ended by Ctrl-C
 TERMINATED = 143  # exit status of a program ended by SIGTERM
 
 
-def end() -> None:
-    """Exit immediately with the message and status for Ctrl-C."""
+def end(*_: object) -> None:
+    """Exit immediately with the message and status for Ctrl-C.
+
+    The function ignores its arguments, so it can handle signals.
+    """
     os.write(2, b"error: interrupted\n")
     os._exit(STATUS)
 

@@ -62,15 +62,11 @@ def _ended_by_interrupt() -> Iterator[None]:
 
     Some libraries catch or print a `KeyboardInterrupt` while being imported.
     """
-
-    def end(*_: object) -> None:
-        interrupts.end()
-
     is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if not (is_default and interrupts.in_main_thread() and is_command()):
         yield
         return
-    signal.signal(signal.SIGINT, end)
+    signal.signal(signal.SIGINT, interrupts.end)
     try:
         yield
     finally:
@@ -250,15 +246,14 @@ class Program:
 
     Attributes:
       function: the function that does the work. Its arguments are an instance
-        of each class, in order, and keyword arguments that have no flag.
+        of each class, in order, and keyword arguments that have no flag. It
+        may accept `set_by_user`, the names of the settings that the user set.
       classes: dataclasses of `setting` fields.
       positional: the flag that receives positional arguments, joined by
         commas; if None, positional arguments are an error.
       defaults: {setting: default in this program}.
       aliases: {alternative name of a flag: setting}.
       optional: settings that are usually required but optional in this program.
-      tells: whether the function also accepts `set_by_user`, the names of the
-        settings that the user set.
       means: {setting: the meaning of its default in this program}.
     """
 
@@ -268,7 +263,6 @@ class Program:
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
     optional: tuple[str, ...] = ()
-    tells: bool = False
     means: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def fields(self) -> dict[str, dataclasses.Field]:
@@ -346,9 +340,11 @@ class Program:
         return self._configs(values | lists)
 
     def set_by_user(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
-        """Return {"set_by_user": settings}, or {} if `tells` is false."""
+        """Return {"set_by_user": settings} if the function accepts it."""
+        if "set_by_user" not in inspect.signature(self.function).parameters:
+            return {}
         settings = (self.aliases.get(name, name) for name in names)
-        return {"set_by_user": frozenset(settings)} if self.tells else {}
+        return {"set_by_user": frozenset(settings)}
 
     def _execute(self) -> None:
         names = (*self.fields(), *self.aliases)
@@ -408,8 +404,7 @@ class Program:
         extra = [
             p
             for p in original.parameters.values()
-            if p.kind == keyword
-            and not (self.tells and p.name == "set_by_user")
+            if p.kind == keyword and p.name != "set_by_user"
         ]
         return original.replace(parameters=parameters + extra)
 

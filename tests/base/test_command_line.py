@@ -140,9 +140,9 @@ def test_a_program_may_ask_what_was_given():
     def report(config, *, hooks=(), set_by_user=frozenset()):
         return set_by_user
 
-    tells = command(Kinds, aliases={"train_step": "steps"}, tells=True)(report)
-    assert tells(model_dir="m", train_step=3) == {"model_dir", "steps"}
-    assert "set_by_user" not in inspect.signature(tells).parameters
+    reporting = command(Kinds, aliases={"train_step": "steps"})(report)
+    assert reporting(model_dir="m", train_step=3) == {"model_dir", "steps"}
+    assert "set_by_user" not in inspect.signature(reporting).parameters
 
 
 @pytest.mark.parametrize(

@@ -402,7 +402,7 @@ def _unused(task: str) -> set[str]:
     )
 
 
-@program.command(*CLASSES, tells=True)
+@program.command(*CLASSES)
 def create_pretraining_data(
     config, *settings, set_by_user: Set[str] = frozenset()
 ) -> Records:

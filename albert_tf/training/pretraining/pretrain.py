@@ -231,7 +231,6 @@ def train_and_evaluate(
     OptimizerConfig,
     TrainingConfig,
     DistributionConfig,
-    tells=True,
 )
 @explaining_lost_workers()
 def pretrain(
