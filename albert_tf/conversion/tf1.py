@@ -167,8 +167,7 @@ def write_vocabulary(folder: str, tokenizer: Tokenizer) -> None:
     name = tokenizer.file_name
     if tokenizer.kind == "sentencepiece":
         name = SPM_NAME
-    with files.opened(files.join(folder, name), "wb") as file:
-        file.write(tokenizer.content)
+    files.write_bytes(files.join(folder, name), tokenizer.content)
 
 
 def write(folder: str, config: AlbertConfig, tensors: Tensors) -> None:

@@ -81,8 +81,7 @@ def checked_text(text: Any) -> str:
 
 def checked_ids(ids: Any, vocab_size: int) -> list[int]:
     """Return a row of ids as a list of integers; reject other values."""
-    values = ids.numpy() if hasattr(ids, "numpy") else ids
-    values = values.tolist() if hasattr(values, "tolist") else values
+    values = plain(ids)
     rule = f"`ids` must be one row of ids from 0 to {vocab_size - 1}."
     require(is_column(values), rule, ids=repr(values)[:60])
     checked = []

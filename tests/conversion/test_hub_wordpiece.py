@@ -53,21 +53,6 @@ def test_settings_of_word_pieces(rule, settings, lower, strip, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rule", "settings", "name"),
-    [
-        (BERT, {"do_lower_case": "yes"}, "do_lower_case"),
-        (BERT, {"keep_accents": []}, "keep_accents"),
-        (BERT | {"lowercase": "yes"}, {}, "lowercase"),
-    ],
-)
-def test_flags_must_be_booleans(rule, settings, name, tmp_path):
-    """A flag that is not a Boolean raises an error; no default replaces it."""
-    folder = write(tmp_path, word_pieces(normalizer=rule), **settings)
-    with pytest.raises(InputError, match=f"`{name}` must be true or false"):
-        read_tokenizer(folder)
-
-
-@pytest.mark.parametrize(
     ("changes", "named"),
     [
         ({}, None),

@@ -11,6 +11,7 @@ import types
 import goldens
 import numpy as np
 import pytest
+import released_files
 import safetensors.numpy
 import tensorflow as tf
 from conversions import edit, refuse
@@ -50,6 +51,13 @@ model_params:
 """
 
 
+def save(folder, config, variables: dict, step: int = 0) -> None:
+    """Write a phoneme model with the words of `TABLE`."""
+    TABLE.save(str(folder))
+    config.save(str(folder))
+    checkpoints.save(str(folder), variables, step)
+
+
 def randomized(model) -> dict:
     """Assign random values to a model's variables; return the variables."""
     rng = np.random.default_rng(2)
@@ -71,9 +79,7 @@ def trained(tmp_path_factory):
         for slot in "mv"
     }
     counter = {"optimizer/iterations": tf.Variable(np.int64(STEP))}
-    TABLE.save(str(folder))
-    CONFIG.save(str(folder))
-    checkpoints.save(str(folder), weights | slots | counter, STEP)
+    save(folder, CONFIG, weights | slots | counter, STEP)
     return model, folder
 
 
@@ -111,8 +117,7 @@ def test_hugging_face_keeps_the_encoder(hub, trained, tmp_path):
         assert line in report
     back, before = weights_in(tmp_path / "back"), weights_in(trained[1])
     encoder = {n: a for n, a in before.items() if n.startswith("albert/")}
-    assert back.keys() == encoder.keys()
-    assert all(np.array_equal(back[n], a) for n, a in encoder.items())
+    released_files.assert_same(back, encoder)
     assert read_table(str(tmp_path / "back")) == TABLE
 
 
@@ -245,10 +250,8 @@ def test_files_of_arrays_keep_everything(width, tmp_path):
     config = dataclasses.replace(CONFIG, embedding_size=width)
     weights = randomized(AlbertForPhonemes(config, len(TABLE.words)))
     source, speech = tmp_path / "in", tmp_path / "speech"
-    TABLE.save(str(source))
-    config.save(str(source))
     counter = {"optimizer/iterations": tf.Variable(np.int64(STEP))}
-    checkpoints.save(str(source), weights | counter, STEP)
+    save(source, config, weights | counter, STEP)
     report = convert(str(source), str(speech), "styletts2")
     assert not any("omitted" in line for line in report)
     assert {path.name for path in speech.iterdir()} == {
@@ -265,8 +268,7 @@ def test_files_of_arrays_keep_everything(width, tmp_path):
     assert f"step: {STEP}" in report
     assert (tmp_path / "back" / f"ckpt-{STEP}.index").exists()
     back, before = weights_in(tmp_path / "back"), weights_in(source)
-    assert back.keys() == before.keys()
-    assert all(np.array_equal(back[n], a) for n, a in before.items())
+    released_files.assert_same(back, before)
     assert read_table(str(tmp_path / "back")) == TABLE
     assert AlbertConfig.from_model_dir(str(tmp_path / "back")) == config
     alone = open_source(str(speech), Reading(encoder_only=True))
@@ -288,9 +290,7 @@ def test_names_may_lack_the_prefix(trained, tmp_path):
     net = content["net"].items()
     content["net"] = {name.removeprefix("module."): x for name, x in net}
     path.write_bytes(pickle.dumps(content))
-    after = weights_in(speech)
-    assert after.keys() == before.keys()
-    assert all(np.array_equal(after[n], a) for n, a in before.items())
+    released_files.assert_same(weights_in(speech), before)
 
 
 def test_heads_are_those_of_the_file():
@@ -358,23 +358,6 @@ def test_outputs_are_equal(
 
 
 @with_pytorch
-def test_speech_files_keep_everything(speech, trained, tmp_path):
-    """A round trip to StyleTTS 2's format keeps weights, symbols and words."""
-    assert {p.name for p in speech.iterdir()} == {
-        "config.yml",
-        f"step_{STEP}.t7",
-        "symbols.json",
-        "words.json",
-    }
-    convert(str(speech), str(tmp_path / "back"), "model_dir")
-    back, before = weights_in(tmp_path / "back"), weights_in(trained[1])
-    assert back.keys() == before.keys()
-    assert all(np.array_equal(back[n], a) for n, a in before.items())
-    assert read_table(str(tmp_path / "back")) == TABLE
-    assert AlbertConfig.from_model_dir(str(tmp_path / "back")) == CONFIG
-
-
-@with_pytorch
 def test_the_release_is_read(transformers, tmp_path):
     """Files in the form of PL-BERT's notebook become a model with two heads."""
     transformers("make_plbert", str(tmp_path / "in"), 6, 20)
@@ -392,21 +375,12 @@ def test_the_release_is_read(transformers, tmp_path):
 
 
 @with_pytorch
-def test_the_encoder_alone_is_read(speech, tmp_path):
-    """`encoder_only` omits the symbol head and the word head."""
-    convert(str(speech), str(tmp_path / "out"), "model_dir", encoder_only=True)
-    assert all(n.startswith("albert/") for n in weights_in(tmp_path / "out"))
-
-
-@with_pytorch
 def test_widths_may_be_equal(transformers, tmp_path):
     """If a model has no projection, the files have an identity projection."""
     config = dataclasses.replace(CONFIG, embedding_size=24)
     model = AlbertForPhonemes(config, len(TABLE.words))
     arrays = {n: v.numpy() for n, v in randomized(model).items()}
-    TABLE.save(str(tmp_path / "in"))
-    config.save(str(tmp_path / "in"))
-    checkpoints.save(str(tmp_path / "in"), named_variables(model), 0)
+    save(tmp_path / "in", config, named_variables(model))
     convert(str(tmp_path / "in"), str(tmp_path / "out"), "styletts2")
     ids, mask = batch(padded=True, around=True)
     ours = model(ids, mask, np.zeros_like(ids))["sequence_output"].numpy()
@@ -416,5 +390,4 @@ def test_widths_may_be_equal(transformers, tmp_path):
     assert not any(wrong.values())
     np.testing.assert_allclose(theirs[mask > 0], ours[mask > 0], atol=1e-5)
     convert(str(tmp_path / "out"), str(tmp_path / "back"), "model_dir")
-    back = weights_in(tmp_path / "back")
-    assert all(np.array_equal(back[n], a) for n, a in arrays.items())
+    released_files.assert_same(weights_in(tmp_path / "back"), arrays)
