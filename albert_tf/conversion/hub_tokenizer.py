@@ -43,7 +43,7 @@ def wordpiece_tokenizer(
     content = files.read_bytes(path) if path else b""
     lines = vocabulary_lines(content) if path else []
     ids = hub.model.get("vocab", {})
-    check_ids(ids.values())
+    check_ids(ids.values(), 0)
     json_pieces = [
         f"[unused{i}]" for i in range(max(ids.values(), default=-1) + 1)
     ]

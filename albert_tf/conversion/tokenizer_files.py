@@ -87,7 +87,7 @@ def find_vocabulary(folders: list[str]) -> tuple[str, str] | None:
 MOST_GAPS = 1 << 16  # maximum number of unused ids
 
 
-def check_ids(ids: Collection[int], size: int = 0) -> None:
+def check_ids(ids: Collection[int], size: int) -> None:
     """Raise `InputError` unless ids are numbers without large gaps.
 
     Args:

@@ -104,20 +104,19 @@ def test_what_is_inside_a_folder(root, end):
     assert not any(files.is_inside(root + path, output) for path in outside)
 
 
-def test_walking_a_folder(folder):
-    """Walking yields the same folders and file names as in TensorFlow."""
+def test_what_is_in_a_folder(folder):
+    """`walk` and `names` return the names that TensorFlow returns.
 
-    def tree(found):
-        return {path: sorted(names) for path, _, names in found}
-
-    assert tree(files.walk(str(folder))) == tree(tf.io.gfile.walk(str(folder)))
-
-
-def test_names_in_a_folder(folder):
-    """`names` lists the names that TensorFlow lists, including hidden files."""
-    found = files.names(str(folder))
-    assert found == sorted(tf.io.gfile.listdir(str(folder)))
-    assert ".hidden.txt" in found and "sub" in found
+    Hidden files are included.
+    """
+    trees = [
+        {path: sorted(names) for path, _, names in walk(str(folder))}
+        for walk in (files.walk, tf.io.gfile.walk)
+    ]
+    assert trees[0] == trees[1]
+    names = files.names(str(folder))
+    assert names == sorted(tf.io.gfile.listdir(str(folder)))
+    assert ".hidden.txt" in names and "sub" in names
 
 
 def test_a_copy_takes_the_place_of_what_was_there(folder):

@@ -20,15 +20,11 @@ PAGES = [
 # checks the flags. The programs themselves do not run.
 SCRIPT = """
 import importlib, json, sys
+import programs
 from absl import flags
-
-FLAGS = flags.FLAGS
 
 def mistake(name, arguments):
     program = importlib.import_module(name).cli.__self__
-    for flag in set(FLAGS) - before:
-        delattr(FLAGS, flag)
-    program.define_flags()
     given = [x for x in arguments if x != "..."]
     if len(given) < len(arguments):  # "..." stands for the other flags
         given += [
@@ -37,14 +33,15 @@ def mistake(name, arguments):
             if field.metadata["required"]
             and not any(x.startswith(f"--{flag}=") for x in given)
         ]
-    try:
-        FLAGS([name, *given])
-        program.from_flags()
-    except (ValueError, flags.Error) as error:
-        return str(error)
+    with programs.temporary_flags():
+        program.define_flags()
+        try:
+            flags.FLAGS([name, *given])
+            program.from_flags()
+        except (ValueError, flags.Error) as error:
+            return str(error)
     return ""
 
-before = set(FLAGS)
 found = [mistake(*x) for x in json.load(sys.stdin)]
 print("\\n" + json.dumps(found))
 """

@@ -101,13 +101,6 @@ def test_a_classifier_of_keras(golden, tmp_path):
     assert load_task(str(tmp_path / "out")).labels[2] == "LABEL_2"
 
 
-def pooled_of(golden, table, config) -> np.ndarray:
-    """Return the pooled output that NumPy computes for the first input row."""
-    row = [golden.inputs[name][0] for name in INPUTS]
-    *_, pooled = albert_numpy.encode(table, config, *row)
-    return pooled
-
-
 def finetuned_release(tmp_path, golden, head: dict, scope: str = "") -> str:
     """Write a TF1 checkpoint with a head and slots; return the folder."""
     table = {n: x for n, x in golden.weights.items() if n.startswith("bert/")}
@@ -142,7 +135,8 @@ def test_heads_of_run_classifier(number, scope, golden, tmp_path):
     model = (Regressor if number == 1 else Classifier).load(out)
     logits = model({name: golden.inputs[name][:1] for name in INPUTS})
     table = {n: v.numpy() for n, v in model.named_weights().items()}
-    pooled = pooled_of(golden, table, model.config)
+    row = [golden.inputs[name][0] for name in INPUTS]
+    *_, pooled = albert_numpy.encode(table, model.config, *row)
     np.testing.assert_allclose(
         np.ravel(logits), weights @ pooled + bias, atol=2e-5
     )

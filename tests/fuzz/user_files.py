@@ -319,28 +319,13 @@ def _read_warm_up(folder, name):
         tensorflow_serving.ask(_signatures(folder), record)
 
 
+TABLES = {"*.json*": mutators.JSON, "*.?sv": mutators.TEXT}
 OF_SERVER = (Refused, ValueError, TypeError, tf.errors.OpError)
 
 READERS = {
-    "table": Reader(
-        _tables,
-        {
-            "*.jsonl": mutators.JSON,
-            "*.json": mutators.JSON,
-            "*.?sv": mutators.TEXT,
-            "*": mutators.ANY,
-        },
-        _read_table,
-    ),
+    "table": Reader(_tables, TABLES | {"*": mutators.ANY}, _read_table),
     "table of texts": Reader(
-        _tables,
-        {
-            "*.jsonl": mutators.JSON,
-            "*.json": mutators.JSON,
-            "*.?sv": mutators.TEXT,
-            "*.*": mutators.ANY,
-        },
-        _read_table_texts,
+        _tables, TABLES | {"*.*": mutators.ANY}, _read_table_texts
     ),
     "table of a task": Reader(
         _task_tables,
