@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny_fits import compiled
 
 from albert_tf.base.errors import InputError
 from albert_tf.library import feature_batches
@@ -26,9 +27,7 @@ Y = np.array([0, 1])
 @pytest.fixture(scope="module")
 def model(shallow):
     """Return a compiled model for pairs of texts."""
-    keras.utils.set_random_seed(2)
-    model = PairClassifier.load(shallow, ["bad", "good"])
-    model.compile(run_eagerly=True)
+    model = compiled(PairClassifier, shallow, ["bad", "good"], seed=2)
     return model
 
 
@@ -272,8 +271,7 @@ def test_a_lone_text_has_one_answer(model, shallow):
 )
 def test_predictions_for_ids_are_predictions_for_texts(shallow, cls, how):
     """The predictions for ids in any form equal those for the texts."""
-    model = cls.load(shallow, **how)
-    model.compile(run_eagerly=True)
+    model = compiled(cls, shallow, **how)
     wanted, ids = model.predict(TEXTS, verbose=0), model.tokenizer(TEXTS)
     stream = tf.data.Dataset.from_tensor_slices(ids).batch(1)
     labeled = stream.map(lambda x: (x, 0))
@@ -329,8 +327,7 @@ def test_probabilities_have_a_name(model):
 )
 def test_labels_of_ids_have_many_forms(shallow, labels):
     """Labels for ids may have the same forms as labels for texts."""
-    model = Classifier.load(shallow, ["bad", "good"])
-    model.compile(run_eagerly=True)
+    model = compiled(Classifier, shallow, ["bad", "good"])
     ids = model.tokenizer(TEXTS[:2])
     weights = [1.0, 3.0]
     wanted = model.evaluate(ids, np.array([1, 0]), sample_weight=weights)

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 import tiny_fits
 import tiny_tasks
+from tiny_fits import compiled
 
 from albert_tf.base.errors import InputError
 from albert_tf.library.models import (
@@ -16,7 +17,6 @@ from albert_tf.library.models import (
 )
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task_config import TaskConfig
-from albert_tf.training.keras_optimizers import AdamW
 
 QUESTIONS = ["film", "plot"] * 8
 CONTEXTS = [
@@ -44,10 +44,9 @@ def agree(model, path, *x):
 )
 def test_answers_are_learned_from_a_data_set(shallow, head):
     """The loss is equal for questions from a data set and from memory."""
-    model = QuestionAnswerer.load(
-        shallow, answer_head=head, classifier_dropout=0.0
+    model = compiled(
+        QuestionAnswerer, shallow, answer_head=head, classifier_dropout=0.0
     )
-    model.compile(AdamW(0.0), run_eagerly=True)
     data = (QUESTIONS, CONTEXTS), ["bad", ""] * 8
     stream = tf.data.Dataset.from_tensor_slices(data).batch(16)
     losses = model.fit(stream, verbose=0).history["loss"]

@@ -1,12 +1,12 @@
 """Models that predict classes, sets of classes, numbers and vectors."""
 
 import exporting
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 import tiny_fits
 import tiny_tasks
+from tiny_fits import compiled
 
 from albert_tf.base.errors import InputError
 from albert_tf.library.models import (
@@ -35,9 +35,7 @@ NUMBERS = [float(name == "good") for name in NAMES]
 )
 def test_pairs_come_as_columns_or_rows(shallow, ways):
     """Pairs have the same probabilities, however they are passed."""
-    keras.utils.set_random_seed(1)
-    model = PairClassifier.load(shallow, LABELS)
-    model.compile(AdamW(0.0), run_eagerly=True)
+    model = compiled(PairClassifier, shallow, LABELS)
     pairs = TEXTS[:6], TEXTS[6:12]
     wanted = tf.nn.softmax(model(model.tokenizer(*pairs, max_length=16)))
     found = model.predict(ways(*pairs), verbose=0)
@@ -79,10 +77,15 @@ def test_a_set_of_classes(shallow, tmp_path):
 
     Each class has an independent probability.
     """
-    keras.utils.set_random_seed(1)
-    model = Classifier.load(shallow, LABELS, multilabel=True)
     flags = [[int(name == label) for label in LABELS] for name in NAMES]
-    model.compile(AdamW(0.01), metrics=["accuracy"], run_eagerly=True)
+    model = compiled(
+        Classifier,
+        shallow,
+        LABELS,
+        multilabel=True,
+        rate=0.01,
+        metrics=["accuracy"],
+    )
     by_name = model.evaluate(TEXTS, [[x] for x in NAMES], verbose=0)
     assert model.evaluate(TEXTS, flags, verbose=0) == by_name
     assert model.evaluate(TEXTS, np.array(flags), verbose=0) == by_name
@@ -106,9 +109,7 @@ def test_a_number(shallow):
 
     `score` returns the Pearson correlation.
     """
-    keras.utils.set_random_seed(1)
-    model = Regressor.load(shallow)
-    model.compile(AdamW(0.001), run_eagerly=True)
+    model = compiled(Regressor, shallow, rate=0.001)
     model.fit(TEXTS, NUMBERS, verbose=0)
     found = model.predict(TEXTS, verbose=0)
     assert found.shape == (16,)
@@ -124,9 +125,13 @@ def test_a_number(shallow):
 @pytest.mark.slow
 def test_shares_of_classes_are_learned(shallow):
     """The loss for soft labels is cross entropy; labels may be one-hot rows."""
-    keras.utils.set_random_seed(1)
-    model = Classifier.load(shallow, LABELS, classifier_dropout=0.0)
-    model.compile(AdamW(0.0), metrics=["accuracy"], run_eagerly=True)
+    model = compiled(
+        Classifier,
+        shallow,
+        LABELS,
+        classifier_dropout=0.0,
+        metrics=["accuracy"],
+    )
     how = {"verbose": 0, "batch_size": 16}
     flags = np.array([[name == label for label in LABELS] for name in NAMES])
     by_name = model.evaluate(TEXTS, NAMES, **how)
@@ -152,9 +157,7 @@ def test_shares_of_a_set_of_classes(shallow):
 
     The labels of an example need not add up to 1.
     """
-    keras.utils.set_random_seed(1)
-    model = Classifier.load(shallow, LABELS, multilabel=True)
-    model.compile(AdamW(0.0), run_eagerly=True)
+    model = compiled(Classifier, shallow, LABELS, multilabel=True)
     shares = np.linspace(0, 1, 32).reshape(16, 2)
     found = model.predict(TEXTS, verbose=0).astype(float)
     losses = shares * np.log(found) + (1 - shares) * np.log(1 - found)
@@ -171,9 +174,7 @@ def test_several_numbers(shallow, tmp_path, how):
 
     A model that is saved and loaded has the same outputs.
     """
-    keras.utils.set_random_seed(1)
-    model = Regressor.load(shallow, **how)
-    model.compile(AdamW(0.001), metrics=["pearson"], run_eagerly=True)
+    model = compiled(Regressor, shallow, **how, rate=0.001, metrics=["pearson"])
     rows = np.random.default_rng(1).normal(size=(16, 2))
     history = model.fit(TEXTS, rows, verbose=0, validation_data=(TEXTS, rows))
     found = model.predict(TEXTS, verbose=0)
@@ -209,9 +210,7 @@ def test_several_numbers(shallow, tmp_path, how):
 )
 def test_vectors_learn_from_what_there_is(shallow, data):
     """Training on texts, pairs, triplets or rated pairs reduces the loss."""
-    keras.utils.set_random_seed(1)
-    model = Embedder.load(shallow)
-    model.compile(tiny_fits.optimizer(4, 0.02), run_eagerly=True)
+    model = compiled(Embedder, shallow, rate=tiny_fits.optimizer(4, 0.02))
     losses = model.fit(*data, epochs=2, verbose=0).history["loss"]
     assert losses[-1] < losses[0]
     vectors = model.encode(TEXTS[:5])
@@ -221,8 +220,7 @@ def test_vectors_learn_from_what_there_is(shallow, data):
 
 def test_the_end_of_the_data_causes_no_warning(shallow, recwarn):
     """Keras warns only if the data have fewer batches than requested."""
-    model = Embedder.load(shallow)
-    model.compile(AdamW(0.0), run_eagerly=True)
+    model = compiled(Embedder, shallow)
     pairs = TEXTS[:4], TEXTS[4:8]
     form = (tf.TensorSpec([4], tf.string),) * 2
     stream = tf.data.Dataset.from_generator(
@@ -263,9 +261,7 @@ def test_one_model_takes_texts_and_pairs_in_turn(shallow):
 @pytest.mark.slow
 def test_weights_of_pairs_leave_them_partners(shallow):
     """Pairs with small weights still serve as negatives for other pairs."""
-    keras.utils.set_random_seed(1)
-    model = Embedder.load(shallow)
-    model.compile(AdamW(0.0), run_eagerly=True)
+    model = compiled(Embedder, shallow)
     pairs, weights = (TEXTS[:6], TEXTS[6:12]), [0.5, 1, 0, 2, 1, 0.1]
     first, second = map(model.encode, pairs)
     temperature = model.task.config.temperature
@@ -281,8 +277,7 @@ def test_weights_of_pairs_leave_them_partners(shallow):
 @pytest.mark.parametrize("shape", [[6, 1], [6]])
 def test_scores_of_ids_may_be_a_column(shallow, shape):
     """For scores [B] or [B, 1], each cosine is compared with its own score."""
-    model = Embedder.load(shallow)
-    model.compile(AdamW(0.0), run_eagerly=True)
+    model = compiled(Embedder, shallow)
     rows = {k: v.numpy() for k, v in model.preprocessor(TEXTS[:12]).items()}
     pairs = {k: v.reshape(2, 6, -1).swapaxes(0, 1) for k, v in rows.items()}
     scores = np.linspace(0, 1, 6, dtype=np.float32)
@@ -323,8 +318,7 @@ def test_scores_are_of_pairs(shallow):
 @pytest.mark.slow
 def test_a_batch_may_have_no_class(shallow):
     """A batch may consist of examples without any label."""
-    model = Classifier.load(shallow, ["x", "y"], multilabel=True)
-    model.compile(run_eagerly=True)
+    model = compiled(Classifier, shallow, ["x", "y"], multilabel=True)
     sets = [[0, 1], [0, 0], [0, 0]]
     stream = tf.data.Dataset.from_tensor_slices((TEXTS[:3], sets)).batch(1)
     losses = model.fit(stream, verbose=0).history["loss"]

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 import tiny_tasks
 from sklearn import metrics as sklearn_metrics
-from tiny_fits import LABELS
+from tiny_fits import LABELS, compiled
 
 from albert_tf.base.errors import InputError
 from albert_tf.library.models import (
@@ -350,9 +350,7 @@ def test_tokens_without_a_tag_count_in_no_metric(shallow):
 @pytest.mark.parametrize("weights", [None, [1.0, 0.0, 4.0]])
 def test_an_evaluated_loss_does_not_depend_on_the_batches(shallow, weights):
     """The loss is a mean over all words, weighted by their examples."""
-    keras.utils.set_random_seed(1)
-    model = Tagger.load(shallow, ["O", "B-X"])
-    model.compile(run_eagerly=True)
+    model = compiled(Tagger, shallow, ["O", "B-X"])
     data = (
         [["a"], ["so", "bad", "so"], ["good", "film"]],
         [[0], [1, 1, 1], [0, 1]],
