@@ -13,7 +13,7 @@ import tiny
 import albert_tf
 from albert_tf.base.errors import InputError
 from albert_tf.library.models import Classifier, Tagger
-from albert_tf.library.network_model import checked_smoothing, whole_numbers
+from albert_tf.library.network_model import whole_numbers
 from albert_tf.library.task_model import TaskModel, checked_batch_size
 from albert_tf.tasks.registry import find
 
@@ -59,29 +59,6 @@ def test_means_of_integers_are_integers():
     assert found.dtype == tf.int32 and found.numpy().tolist() == [2, 3]
     for x in (tf.constant([0.5]), tf.constant([2]), np.array([2.0]), None):
         assert whole_numbers(x) is x
-
-
-@pytest.mark.parametrize(
-    ("smoothing", "smooths", "loss", "message"),
-    [
-        (0, False, "mse", None),
-        (0.5, True, None, None),
-        (-0.1, True, None, "at least 0 and below 1"),
-        (1, True, None, "at least 0 and below 1"),
-        (0.5, True, "mse", "the task's loss. .*label_smoothing=0.5, loss=mse"),
-        (0.5, False, None, "needs a task with classes"),
-    ],
-)
-def test_labels_are_smoothed_for_the_own_loss(
-    smoothing, smooths, loss, message
-):
-    """Label smoothing needs classes and the task's own loss."""
-    head = types.SimpleNamespace(smooths=smooths)
-    if message is None:
-        assert checked_smoothing(smoothing, head, loss) == smoothing
-        return
-    with pytest.raises(InputError, match=message):
-        checked_smoothing(smoothing, head, loss)
 
 
 def fake(**values):
@@ -189,15 +166,18 @@ def test_data_of_fit_are_divided_or_given(official):
         {"x": "train", "validation_data": "others"},
         (texts, "y", None, 4, "mix", 0.25),
     )
-    given = {"x": (texts, "y", None, 4, "train", "mix")}
-    assert converted(texts, 0.0) == (given | {"validation_split": 0.0}, None)
+    training = {"x": (texts, "y", None, 4, "train", "mix")}
+    assert converted(texts, 0.0) == (training | {"validation_split": 0.0}, None)
     found, held_out = converted(texts, 0.0, (["b"], [1]))
     others = (["b"], [1]), None, None, 2, "eval"
-    assert found == given | {"validation_data": others, "validation_split": 0.0}
+    assert found == training | {
+        "validation_data": others,
+        "validation_split": 0.0,
+    }
     wanted = ["labeled", (["b"], [1])] if official else None
     assert held_out == wanted
-    given = {"x": (IDS, "y", None, 4, "train", "mix")}
-    assert converted(IDS, 0.0) == (given | {"validation_split": 0.0}, None)
+    training = {"x": (IDS, "y", None, 4, "train", "mix")}
+    assert converted(IDS, 0.0) == (training | {"validation_split": 0.0}, None)
     for share, validation in ((0.25, None), (0.0, (IDS, [1, 0]))):
         if official:
             with pytest.raises(AssertionError, match="refused"):
@@ -224,12 +204,12 @@ def test_how_fit_sizes_batches(models, monkeypatch):
 
     Validation data take precedence over a share of the training data.
     """
-    model, asked = models[0], []
+    model, calls = models[0], []
     model.compile()
     assert model.bucketed
 
     def fit_data(data, share, validation_data, size, shuffle):
-        asked.append((data[3], share, validation_data, size, shuffle))
+        calls.append((data[3], share, validation_data, size, shuffle))
         raise InputError("stop")
 
     monkeypatch.setattr(model, "_fit_data", fit_data)
@@ -242,7 +222,7 @@ def test_how_fit_sizes_batches(models, monkeypatch):
     ):
         with pytest.raises(InputError, match="stop"):
             model.fit(["a"], ["bad"], **how)
-    assert asked == [
+    assert calls == [
         (None, 0.0, None, None, True),
         (4, 0.0, None, 4, True),
         (4, 0.0, None, 2, False),
@@ -274,10 +254,10 @@ def test_unknown_keywords_are_rejected_at_once(models, call):
 
 def test_a_lone_text_has_one_prediction(models, monkeypatch):
     """A single text yields one prediction; a list of one text yields a list."""
-    model, asked = models[0], []
+    model, calls = models[0], []
 
     def predictor(size, **how):
-        asked.append((size, how))
+        calls.append((size, how))
         return fake(predictions=lambda examples: [e.text for e in examples])
 
     monkeypatch.setattr(model, "predictor", predictor)
@@ -290,7 +270,7 @@ def test_a_lone_text_has_one_prediction(models, monkeypatch):
         (3, {"verbose": 0}),
         (None, {"verbose": 1}),
     ]
-    assert asked == wanted
+    assert calls == wanted
 
 
 def test_words_come_with_their_tags(models, monkeypatch):

@@ -310,9 +310,13 @@ def test_smoothed_labels_are_of_training_alone(shallow):
         for how in ({}, {"training": False})
     )
     assert smooth == pytest.approx(plain + 0.2)
-    for how in ({"label_smoothing": 1.0}, {"label_smoothing": "0.1"}):
+    for value in (1.0, -0.1, "0.1"):
         with pytest.raises(InputError, match="`label_smoothing` must"):
-            model.compile(**how)
+            model.compile(label_smoothing=value)
+    rule = "the task's loss. .*label_smoothing=0.5, loss=mse"
+    with pytest.raises(InputError, match=rule):
+        model.compile(loss="mse", label_smoothing=0.5)
+    model.compile(loss="mse", label_smoothing=0)
     with pytest.raises(InputError, match="needs a task with classes"):
         QuestionAnswerer.load(shallow).compile(label_smoothing=0.1)
 

@@ -233,17 +233,3 @@ def test_wrong_inputs_are_named(wrong, message):
     """An error names the input whose type, length or name is wrong."""
     with pytest.raises(InputError, match=message):
         LAYERS["encoder"]()(wrong)
-
-
-def test_inputs_are_given_once():
-    """An input may not be both in the batch and a keyword argument."""
-    model, mask = LAYERS["encoder"](), BATCH["input_mask"]
-    with pytest.raises(InputError, match="once. Received twice: input_mask$"):
-        model(BATCH, input_mask=mask)
-    both = {"attention_mask": mask, "input_mask": mask}
-    with pytest.raises(InputError, match="one of `input_mask` and `attention"):
-        model(BATCH["input_ids"], **both)
-    left = model(BATCH["input_ids"], attention_mask=mask)
-    right = model(BATCH["input_ids"], input_mask=mask)
-    for a, b in zip(every(left), every(right), strict=True):
-        np.testing.assert_array_equal(a, b)

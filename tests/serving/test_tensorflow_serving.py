@@ -44,21 +44,21 @@ def test_a_request_has_the_bytes_of_tensorflow_servings_message():
 @pytest.mark.slow
 def test_an_export_answers_its_own_requests(exported_dir, signatures):
     """Each request warms up one signature, beginning with the default."""
-    asked = []
+    names = []
 
     def watch(name):
         def run(**inputs):
-            asked.append(name)
+            names.append(name)
             return signatures[name](**inputs)
 
-        known = signatures[name].structured_input_signature
-        run.structured_input_signature = known
+        inputs = signatures[name].structured_input_signature
+        run.structured_input_signature = inputs
         return run
 
     watched = {name: watch(name) for name in signatures}
     for record in tfrecord.read(f"{exported_dir}/{WARM_UP}"):
         ask(watched, record)
-    assert asked == ["text", "fill_mask", "sentence_order"]
+    assert names == ["text", "fill_mask", "sentence_order"]
     text = files.read_text(f"{exported_dir}/{BATCHING}", "it")
     assert text == batching(None)
 
@@ -119,15 +119,20 @@ def requests_of(signature, *names):
     return log.SerializeToString()
 
 
+def write_warm_up(folder, records):
+    """Write the warm-up file of an earlier export."""
+    (folder / "assets.extra").mkdir()
+    tfrecord.write(f"{folder}/{WARM_UP}", records)
+
+
 def test_an_operators_files_are_kept(echo, write, tmp_path):
     """A new export keeps requests and parameters that an operator changed."""
     assert write(tmp_path / "none") == []
     assert [*tfrecord.read(f"{echo}/{WARM_UP}")] == warm_up_records(
         {"classify": HELLO}
     )
-    (tmp_path / "assets.extra").mkdir()
     mine = [requests_of("classify", "text")] * 3
-    tfrecord.write(f"{tmp_path}/{WARM_UP}", mine)
+    write_warm_up(tmp_path, mine)
     parameters = batching(None).replace("32", "64")
     (tmp_path / BATCHING).write_text(parameters)
     assert write(tmp_path) == [WARM_UP, BATCHING]
@@ -151,17 +156,14 @@ GENERATED = warm_up_records({"classify": HELLO, "serving_default": HELLO})
 )
 def test_a_changed_warm_up_file_is_kept(echo, write, tmp_path, records):
     """A file that is empty or differs from a generated file is kept."""
-    (tmp_path / "assets.extra").mkdir()
-    tfrecord.write(f"{tmp_path}/{WARM_UP}", records)
+    write_warm_up(tmp_path, records)
     assert write(tmp_path) == [WARM_UP]
     assert [*tfrecord.read(f"{echo}/{WARM_UP}")] == records
 
 
 def test_every_request_of_a_changed_file_must_be_answered(write, tmp_path):
     """A changed file must not contain generated requests that now fail."""
-    (tmp_path / "assets.extra").mkdir()
-    records = warm_up_records({"answer": HELLO}) * 2
-    tfrecord.write(f"{tmp_path}/{WARM_UP}", records)
+    write_warm_up(tmp_path, warm_up_records({"answer": HELLO}) * 2)
     with pytest.raises(InputError, match="request 0: .*no signature `answer`"):
         write(tmp_path)
 
@@ -169,9 +171,8 @@ def test_every_request_of_a_changed_file_must_be_answered(write, tmp_path):
 @pytest.mark.parametrize("rows", [None, 8])
 def test_files_of_an_export_are_replaced(rows, echo, write, tmp_path):
     """An earlier export's own requests and parameters are replaced."""
-    (tmp_path / "assets.extra").mkdir()
     records = warm_up_records({"answer": HELLO})
-    tfrecord.write(f"{tmp_path}/{WARM_UP}", records)
+    write_warm_up(tmp_path, records)
     (tmp_path / BATCHING).write_text(batching(rows))
     assert write(tmp_path, 4) == []
     assert [*tfrecord.read(f"{echo}/{WARM_UP}")] != records
@@ -193,9 +194,7 @@ def test_files_of_an_export_are_replaced(rows, echo, write, tmp_path):
 )
 def test_a_request_that_fails_stops_the_export(record, reason, write, tmp_path):
     """An error names a warm-up file that a server could not replay."""
-    (tmp_path / "assets.extra").mkdir()
-    right = requests_of("classify", "text")
-    tfrecord.write(f"{tmp_path}/{WARM_UP}", [right, record])
+    write_warm_up(tmp_path, [requests_of("classify", "text"), record])
     with pytest.raises(InputError, match=f"warm-up file.*{reason}"):
         write(tmp_path)
 
