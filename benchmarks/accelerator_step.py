@@ -58,9 +58,9 @@ class Step:
     def __init__(self, file: StepFile, values: dict, device):
         self.jax, self.names = file.jax, list(file.shapes)
         self.outputs = file.info["outputs"]
-        kept = [i for i, n in enumerate(self.names) if n in self.outputs]
+        reused = [i for i, n in enumerate(self.names) if n in self.outputs]
         call = file.jax.export.deserialize(bytearray(file.programs[0])).call
-        self.call = file.jax.jit(call, donate_argnums=kept)
+        self.call = file.jax.jit(call, donate_argnums=reused)
         self.values = file.jax.device_put(values, device)
 
     def step(self) -> dict:
@@ -138,13 +138,13 @@ def row(name: str, seconds: list[float], about: dict, rate, mb) -> tuple:
     )
 
 
-def measure(path: str, asked: argparse.Namespace) -> None:
+def measure(path: str, args: argparse.Namespace) -> None:
     """Time the step in a file, check its outputs, and print a table."""
     file = StepFile(path)
     about, jax = file.info, file.jax
     device, dtype = jax.devices()[0], about["training"]["dtype"]
     values = file.bundle.read() | file.constants()
-    values |= random_batch(file, np.random.default_rng(asked.seed))
+    values |= random_batch(file, np.random.default_rng(args.seed))
     rate = peak(device, dtype)
     print(
         f"\n{path}: {about['examples']} x {about['tokens']} tokens, "
@@ -156,11 +156,11 @@ def measure(path: str, asked: argparse.Namespace) -> None:
     )
     ours = Step(file, values, device)
     first = {n: np.asarray(x) for n, x in ours.step().items()}
-    if not asked.nocompare:
+    if not args.nocompare:
         compare(file, values, first)
-    others = peers(about, asked.peer_python) if asked.peer else []
+    others = peers(about, args.peer_python) if args.peer else []
     seconds: list[float] = []
-    for _ in range(WARMUP + asked.rounds):
+    for _ in range(WARMUP + args.rounds):
         start = time.perf_counter()
         ours.step()
         seconds.append(time.perf_counter() - start)
@@ -202,9 +202,9 @@ def main() -> None:
     parser.add_argument("--nocompare", action="store_true")
     parser.add_argument("--peer", action="store_true")
     parser.add_argument("--peer_python", default=sys.executable)
-    asked = parser.parse_args()
-    for path in asked.files:
-        measure(path, asked)
+    args = parser.parse_args()
+    for path in args.files:
+        measure(path, args)
 
 
 if __name__ == "__main__":

@@ -173,11 +173,11 @@ def scores(call, data: dict) -> dict[str, float]:
     If the data have labels, return the accuracy too.
     """
     values = outputs_of(call, data)
-    told = {"difference": float(np.abs(values - data["wanted"]).max())}
+    result = {"difference": float(np.abs(values - data["wanted"]).max())}
     if "labels" in data:
         right = values.argmax(-1) == data["labels"][: len(values)]
-        told["accuracy"] = float(right.mean())
-    return told
+        result["accuracy"] = float(right.mean())
+    return result
 
 
 def make_work() -> Callable[[str], dict]:
@@ -185,17 +185,17 @@ def make_work() -> Callable[[str], dict]:
     args = argparse.Namespace(**json.loads(sys.argv[2]))
     data, name = dict(np.load(args.inputs)), args.name
     start, call, texts = CALLS.get(name, saved_model_calls)(args)
-    asked = requests(data, cut=name in CUT)
-    call(asked["one"][0])
+    queries = requests(data, cut=name in CUT)
+    call(queries["one"][0])
     loaded = time.monotonic() - start
     if texts:
-        asked["bulk"] = [list(data["texts"])]
+        queries["bulk"] = [list(data["texts"])]
 
     def work(turn: str) -> dict:
         if turn == "first":
             return {"load_s": loaded} | scores(call, data)
         times = []
-        for inputs in asked.get(turn, ()):
+        for inputs in queries.get(turn, ()):
             start = time.monotonic()
             (texts if turn == "bulk" else call)(inputs)
             times.append(time.monotonic() - start)
@@ -291,9 +291,9 @@ def main() -> None:
         print(f"{machine('tensorflow', 'onnxruntime')}, {args.threads} threads")
         print(f"parameters {parameters / 1e6:.1f} MB, length {args.length}")
         for name in names:
-            place = {"name": name, "folder": os.path.join(folder, name)}
-            sizes[name] = export(args, **place)
-            case = json.dumps(vars(args) | place | {"inputs": inputs})
+            export_of = {"name": name, "folder": os.path.join(folder, name)}
+            sizes[name] = export(args, **export_of)
+            case = json.dumps(vars(args) | export_of | {"inputs": inputs})
             workers.append(Worker(name, "export_formats.py", [WORK, case]))
         workers = present(workers)
         times = {w.name: collections.defaultdict(list) for w in workers}

@@ -28,13 +28,13 @@ from albert_tf.text.tokenizers import tokenizer_from_files
 PARTS = {"training": "train", "evaluation": "eval"}
 
 
-def write_rows(asked: argparse.Namespace, folder: str) -> dict[str, str]:
+def write_rows(args: argparse.Namespace, folder: str) -> dict[str, str]:
     """Tokenize examples; return {part of the data: file of its arrays}."""
-    tokenizer = tokenizer_from_files(spm_model_file=asked.spm_model_file)
-    task = find(asked.task).updated(max_seq_length=asked.max_seq_length)
-    paths, number = {}, asked.batches * asked.batch_size
+    tokenizer = tokenizer_from_files(spm_model_file=args.spm_model_file)
+    task = find(args.task).updated(max_seq_length=args.max_seq_length)
+    paths, number = {}, args.batches * args.batch_size
     for part, split in PARTS.items():
-        data = DataConfig(data_dir=asked.data_dir)
+        data = DataConfig(data_dir=args.data_dir)
         examples = next(iter(read_splits(task, data, split).values()))
         rows = task.features(examples[:number], tokenizer)
         paths[part] = os.path.join(folder, f"{part}.npz")
@@ -49,19 +49,19 @@ def write_rows(asked: argparse.Namespace, folder: str) -> dict[str, str]:
         print(
             f"{part}: {min(number, len(lengths))} rows of "
             f"{lengths[:number].mean():.1f} tokens, longest "
-            f"{lengths[:number].max()}, in batches of {asked.batch_size}"
+            f"{lengths[:number].max()}, in batches of {args.batch_size}"
         )
     return paths
 
 
-def start(asked: argparse.Namespace, case: dict) -> list[Worker]:
+def start(args: argparse.Namespace, case: dict) -> list[Worker]:
     """Start all implementations; return the workers that started.
 
     A message names each implementation that did not start.
     """
     workers = []
-    for name in (OURS, *asked.peers):
-        python = sys.executable if name == OURS else asked.peer_python
+    for name in (OURS, *args.peers):
+        python = sys.executable if name == OURS else args.peer_python
         arguments = [name, json.dumps(case)]
         workers.append(Worker(name, "finetune_peers.py", arguments, python))
     return present(workers)
@@ -94,13 +94,13 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--peer_python", default=sys.executable)
     parser.add_argument("--peers", nargs="*", default=PEERS)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     print(machine("tensorflow"))
     rows = [("", "examples/s", "relative", "CPU s / pass", "peak MB")]
     with tempfile.TemporaryDirectory() as folder:
-        for part, path in write_rows(asked, folder).items():
-            workers = start(asked, vars(asked) | {"part": part, "rows": path})
-            take_turns(workers, asked.rounds)
+        for part, path in write_rows(args, folder).items():
+            workers = start(args, vars(args) | {"part": part, "rows": path})
+            take_turns(workers, args.rounds)
             rows += [row(part, worker, workers[0]) for worker in workers]
             for worker in workers:
                 worker.close()

@@ -119,8 +119,8 @@ def mutations(path: Path) -> dict[int, list[tuple[str, int]]]:
     nodes = list(ast_nodes(get_ast(path.read_text())))
     for name in plugins.operator_names():
         if not (make := plugins.get_operator(name)).arguments():
-            places = (p for n in nodes for p in make().mutation_positions(n))
-            for occurrence, ((line, _), _) in enumerate(places):
+            found = (p for n in nodes for p in make().mutation_positions(n))
+            for occurrence, ((line, _), _) in enumerate(found):
                 lines[line].append((name, occurrence))
     return lines
 
@@ -128,13 +128,13 @@ def mutations(path: Path) -> dict[int, list[tuple[str, int]]]:
 def draw(paths: list[Path], seed: int) -> Iterator[tuple[Path, int, str]]:
     """Yield each mutant as the file, the line number and the new source."""
     rng = random.Random(seed)
-    places = [
+    lines = [
         (path, line)
         for path in paths
         for line, _ in enumerate(path.read_text().splitlines(), 1)
     ]
-    rng.shuffle(places)
-    for path, line in places:
+    rng.shuffle(lines)
+    for path, line in lines:
         if choices := mutations(path).get(line):
             name, occurrence = rng.choice(choices)
             code = path.read_text()
@@ -316,20 +316,20 @@ def main() -> None:
     parser.add_argument("--rooms", nargs="*", help="default: all")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--folder", type=Path, help="for the copy; kept")
-    asked = parser.parse_args()
-    folder = (asked.folder or Path(tempfile.mkdtemp()) / "copy").resolve()
+    args = parser.parse_args()
+    folder = (args.folder or Path(tempfile.mkdtemp()) / "copy").resolve()
     copy_commit(Path(__file__).resolve().parents[1], folder)
-    covering = covering_tests(asked.processes)
+    covering = covering_tests(args.processes)
     skipped = set() if importlib.util.find_spec("jax") else {"tpu"}
-    rooms = set(asked.rooms or map(room, Path(PACKAGE).rglob("*.py"))) - skipped
+    rooms = set(args.rooms or map(room, Path(PACKAGE).rglob("*.py"))) - skipped
     paths = [p for p in sorted(Path(PACKAGE).rglob("*.py")) if room(p) in rooms]
-    mutants = draw(paths, asked.seed)
+    mutants = draw(paths, args.seed)
     counts = collections.defaultdict(Counter)
     with ProcessPoolExecutor(
-        asked.processes, initializer=start_worker, initargs=[folder]
+        args.processes, initializer=start_worker, initargs=[folder]
     ) as pool:
         running = {}
-        for mutant in itertools.islice(mutants, asked.start, asked.number):
+        for mutant in itertools.islice(mutants, args.start, args.number):
             path, line, code = mutant
             tests = select(path, line, covering)
             running[pool.submit(outcome, path, code, tests)] = mutant

@@ -23,11 +23,11 @@ from albert_tf.training.history import History
 COMPILING = 2  # number of windows at the start that include compilation
 
 
-def train(asked: argparse.Namespace, output: str, steps: int) -> None:
+def train(args: argparse.Namespace, output: str, steps: int) -> None:
     """Train up to a given step."""
     flags = {
-        "step_file": asked.step_file,
-        "data_dir": asked.records,
+        "step_file": args.step_file,
+        "data_dir": args.records,
         "output_dir": output,
         "stop_step": steps,
     }
@@ -54,14 +54,14 @@ def main() -> None:
     for name in "step_file", "records", "output":
         parser.add_argument(name)
     parser.add_argument("--steps", type=int, default=400)
-    asked = parser.parse_args()
-    outputs = [os.path.join(asked.output, n) for n in ("resumed", "whole")]
-    train(asked, outputs[0], asked.steps // 2)
+    args = parser.parse_args()
+    outputs = [os.path.join(args.output, n) for n in ("resumed", "whole")]
+    train(args, outputs[0], args.steps // 2)
     for output in outputs:
-        train(asked, output, asked.steps)
+        train(args, output, args.steps)
         report(output)
     first, second = (
-        tensor_bundle.read(checkpoint_files.prefix(output, asked.steps))
+        tensor_bundle.read(checkpoint_files.prefix(output, args.steps))
         for output in outputs
     )
     apart = {n: np.abs(x - second[n]).max() for n, x in first.items()}

@@ -63,17 +63,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9, help="timed steps")
     parser.add_argument("--peer_python", default=sys.executable)
     parser.add_argument("--only", nargs="*", choices=IMPLEMENTATIONS)
-    asked = parser.parse_args()
-    case = dataclasses.replace(CASES[asked.case], dtype=asked.dtype)
+    args = parser.parse_args()
+    case = dataclasses.replace(CASES[args.case], dtype=args.dtype)
     fields = json.dumps(dataclasses.asdict(case))
     workers = {}
-    for name in asked.only or IMPLEMENTATIONS:
-        python = sys.executable if name in OURS else asked.peer_python
+    for name in args.only or IMPLEMENTATIONS:
+        python = sys.executable if name in OURS else args.peer_python
         worker = Worker(name, "train_step_peers.py", [name, fields], python)
         workers |= {w.name: w for w in present([worker])}
-    take_turns(list(workers.values()), asked.rounds, warmup=1)
+    take_turns(list(workers.values()), args.rounds, warmup=1)
     print(
-        f"{asked.case}, {asked.dtype}, medians of {asked.rounds} interleaved "
+        f"{args.case}, {args.dtype}, medians of {args.rounds} interleaved "
         f"steps; {machine('tensorflow')}"
     )
     least = limit(workers.pop(LIMIT), case) if LIMIT in workers else None

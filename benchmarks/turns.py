@@ -131,13 +131,13 @@ def serve(make: Callable[[], Callable[[str], dict]]) -> None:
     start = time.perf_counter()
     try:
         work = make()
-        told = work("first")
+        result = work("first")
     except ImportError as error:
         tell(missing=str(error))
         return
-    tell(first=time.perf_counter() - start, **told)
+    tell(first=time.perf_counter() - start, **result)
     for line in sys.stdin:
         start, cpu = time.perf_counter(), time.process_time()
-        told = work(line.strip())
+        result = work(line.strip())
         seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-        tell(seconds=seconds, cpu=cpu, megabytes=megabytes(), **told)
+        tell(seconds=seconds, cpu=cpu, megabytes=megabytes(), **result)

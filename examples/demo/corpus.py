@@ -88,8 +88,10 @@ def package_documents(package: str) -> Iterator[Document]:
         folders[:] = sorted(set(folders) - SKIPPED_FOLDERS)
         for name in sorted(name for name in names if name.endswith(".py")):
             path = os.path.join(folder, name)
-            place = os.path.relpath(path, root).replace(os.sep, "/")
-            yield from documents(f"{package}/{place}", files.read_bytes(path))
+            relative = os.path.relpath(path, root).replace(os.sep, "/")
+            yield from documents(
+                f"{package}/{relative}", files.read_bytes(path)
+            )
 
 
 def letters(text: str) -> str:
@@ -106,10 +108,10 @@ def without_repeats(everything: Iterable[Document]) -> Iterator[Document]:
     seen: set[str] = set()
     for document in everything:
         new = {letters(s): s for s in reversed(document.sentences)}
-        kept = tuple(s for k, s in reversed(new.items()) if k not in seen)
+        remaining = tuple(s for k, s in reversed(new.items()) if k not in seen)
         seen.update(new)
-        if len(kept) > 1:
-            yield Document(document.name, kept)
+        if len(remaining) > 1:
+            yield Document(document.name, remaining)
 
 
 def corpus() -> list[Document]:
@@ -181,11 +183,11 @@ def task(
             split = open_splits[0] if open_splits else "train"
             if len(new) > MAX_HELD_OUT_PASSAGES:
                 split = "train"
-            kept = new[: room[split]]
-            room[split] -= len(kept)
-            seen.update(map(letters, kept))
+            selected = new[: room[split]]
+            room[split] -= len(selected)
+            seen.update(map(letters, selected))
             name = labeled[i].name
-            splits[split] += [Example(text, label, name) for text in kept]
+            splits[split] += [Example(text, label, name) for text in selected]
     for examples in splits.values():
         rng.shuffle(examples)
     splits["train"] = splits["train"][:TRAINING_EXAMPLES]

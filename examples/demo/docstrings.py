@@ -99,7 +99,7 @@ def is_prose(sentence: str) -> bool:
 
 def sentences(docstring: str) -> list[str]:
     """Return the English sentences in a docstring, in order."""
-    kept = []
+    found = []
     for text in paragraphs(docstring):
         if not text or text.startswith(CODE):
             continue
@@ -109,8 +109,8 @@ def sentences(docstring: str) -> list[str]:
         # `tf.data.Dataset`.
         segments = sentencex.segment("en", text)
         ends = [s + "\n" if s[-1].isspace() else s for s in segments if s]
-        kept += [whole_sentence(s) for s in "".join(ends).splitlines()]
-    return [sentence for sentence in kept if is_prose(sentence)]
+        found += [whole_sentence(s) for s in "".join(ends).splitlines()]
+    return [sentence for sentence in found if is_prose(sentence)]
 
 
 def docstrings(name: str, node: ast.AST) -> Iterator[tuple[str, list[str]]]:
@@ -131,8 +131,8 @@ def documents(name: str, source: bytes) -> list[Document]:
             tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return []
-    kept = [
+    found = [
         Document(title, tuple(s for text in texts for s in sentences(text)))
         for title, texts in docstrings(name, tree)
     ]
-    return [document for document in kept if document.sentences]
+    return [document for document in found if document.sentences]

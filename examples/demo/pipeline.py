@@ -242,19 +242,19 @@ def main(words: list[str] | None = None) -> None:
         default=200,
         help="steps of fine-tuning",
     )
-    given = parser.parse_args(words)
+    options = parser.parse_args(words)
     rules = {
-        "`output_dir` must be given.": given.output_dir,
+        "`output_dir` must be given.": options.output_dir,
         "`pretraining_hours` must be at least 0.001.": (
-            given.pretraining_hours >= 0.001
+            options.pretraining_hours >= 0.001
         ),
-        "`finetuning_steps` must be at least 2.": given.finetuning_steps >= 2,
+        "`finetuning_steps` must be at least 2.": options.finetuning_steps >= 2,
     }
     for rule, valid in rules.items():
         if not valid:
             parser.error(rule)
     try:
-        demo(**vars(given))
+        demo(**vars(options))
     except InputError as error:
         parser.exit(1, f"error: {error}\n")
     except KeyboardInterrupt:

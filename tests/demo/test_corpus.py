@@ -54,8 +54,8 @@ def test_a_sentence_is_kept_once():
     first = Document("a", ("Layer 1 is here.", "It is red.", "It is new."))
     again = Document("b", ("Layer 2 is here.", "IT IS RED!", "It is old."))
     third = Document("c", ("One more thing.", "It is odd.", "It is odd."))
-    kept = corpus.without_repeats([first, again, third])
-    assert [*kept] == [first, Document("c", third.sentences[:2])]
+    documents = corpus.without_repeats([first, again, third])
+    assert [*documents] == [first, Document("c", third.sentences[:2])]
 
 
 def test_packages_are_read_without_import(tmp_path, monkeypatch):

@@ -194,5 +194,5 @@ def test_a_copy_has_the_tokenizer_and_the_changes(low_rank):
     for model, copy, inputs in copies:
         copy.set_weights(model.get_weights())
         np.testing.assert_array_equal(copy(inputs), model(inputs))
-    known = copies[0][1].tokenizer.fingerprint()
-    assert known == low_rank.tokenizer.fingerprint()
+    fingerprint = copies[0][1].tokenizer.fingerprint()
+    assert fingerprint == low_rank.tokenizer.fingerprint()

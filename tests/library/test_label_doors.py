@@ -122,8 +122,8 @@ def test_classes_by_name_or_number(words, tmp_path, kind, labels, y):
         ways_of += [
             (x, None) for x in ways({"text": TEXTS, "label": y}, tmp_path)
         ]
-    for x, known in ways_of:
-        found = model.examples(x, known, "train")
+    for x, labels_beside in ways_of:
+        found = model.examples(x, labels_beside, "train")
         assert [example.label for example in found] == wanted
     if not isinstance(y[0], list):
         weights = dict.fromkeys(y, 0.0) | {y[0]: 7.0}

@@ -84,10 +84,10 @@ def test_nothing_but_a_model_is_replaced(pretrained_dir, tmp_path, name):
     path = folder / name
     path.parent.mkdir(exist_ok=True)
     path.mkdir() if name.endswith("/") else path.write_text("mine")
-    there = {*folder.rglob("*")}
+    before = {*folder.rglob("*")}
     with pytest.raises(InputError, match=f"no other files.*{name.rstrip('/')}"):
         model.save(folder, overwrite=True)
-    assert {*folder.rglob("*")} == there
+    assert {*folder.rglob("*")} == before
 
 
 @pytest.mark.parametrize("path", ["", "/", ".", None, "..", "sub/../"])

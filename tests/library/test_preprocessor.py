@@ -95,13 +95,13 @@ def test_two_arrays_are_a_pair(texts, pair):
 
 
 @pytest.mark.parametrize(
-    ("shape", "kept"),
+    ("shape", "new_shape"),
     [((), [1]), ((2,), [2]), ((2, 1), [2]), ((1, 2), [1, 2])],
 )
-def test_a_column_of_a_tensor_is_flattened(shape, kept):
+def test_a_column_of_a_tensor_is_flattened(shape, new_shape):
     """A scalar and a tensor [B, 1] become [B]; other tensors are unchanged."""
     texts = tf.fill(shape, "a")
-    assert preprocessor.column(texts).shape.as_list() == kept
+    assert preprocessor.column(texts).shape.as_list() == new_shape
 
 
 def test_a_column_of_lists_is_a_list():
@@ -130,10 +130,10 @@ def test_the_layer_has_128_tokens_and_no_weights(tokenizer, tokenizer_dir):
         empty.load_assets(folder)
         assert empty.tokenizer is None
     empty.load_assets(str(tokenizer_dir))
-    known = empty.tokenizer
-    assert known.fingerprint() == tokenizer.fingerprint()
+    loaded_tokenizer = empty.tokenizer
+    assert loaded_tokenizer.fingerprint() == tokenizer.fingerprint()
     empty.load_assets(str(tokenizer_dir / "none"))
-    assert empty.tokenizer is known
+    assert empty.tokenizer is loaded_tokenizer
 
 
 def test_a_copy_has_the_vocabulary(layer):

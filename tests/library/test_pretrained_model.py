@@ -36,10 +36,14 @@ def test_the_tokenizer_feeds_the_model(albert):
     assert "hidden_states" not in outputs
     learned = [v.path for v in albert.trainable_variables]
     assert learned and all(path.startswith("albert/") for path in learned)
-    every = albert(**batch, return_all=True)
-    assert len(every["hidden_states"]) == len(every["attention_probs"]) == 2
+    outputs_of_layers = albert(**batch, return_all=True)
+    assert (
+        len(outputs_of_layers["hidden_states"])
+        == len(outputs_of_layers["attention_probs"])
+        == 2
+    )
     np.testing.assert_array_equal(
-        every["pooled_output"], outputs["pooled_output"]
+        outputs_of_layers["pooled_output"], outputs["pooled_output"]
     )
 
 
@@ -93,8 +97,8 @@ def test_logits_of_the_masks_of_a_text(albert):
     """The logits at the masks in a tokenizer's ids agree with `fill_mask`."""
     text = "the [MASK] was [MASK]"
     inputs = albert.tokenizer([text])
-    _, places = np.nonzero(inputs["input_ids"] == albert.tokenizer.mask_id)
-    logits = albert.masked_lm_logits(inputs, places[None])
+    _, positions = np.nonzero(inputs["input_ids"] == albert.tokenizer.mask_id)
+    logits = albert.masked_lm_logits(inputs, positions[None])
     best = albert.tokenizer.pieces(np.argmax(logits[0], axis=-1))
     wanted = [row[0].piece for row in albert.fill_mask(text, top_k=1)]
     assert best == wanted and len(best) == 2
@@ -225,8 +229,8 @@ def test_save_writes_what_load_reads(albert, tmp_path):
         keras.models.load_model(tmp_path / "a.keras"),
     ):
         np.testing.assert_array_equal(again(batch)["pooled_output"], wanted)
-        known = again.tokenizer.fingerprint()
-        assert known == albert.tokenizer.fingerprint()
+        fingerprint = again.tokenizer.fingerprint()
+        assert fingerprint == albert.tokenizer.fingerprint()
 
 
 @pytest.mark.slow

@@ -247,7 +247,7 @@ def test_lists_have_no_columns_of_a_data_set(words, task):
     usual = (TEXTS, TEXTS) if pairs else TEXTS, labels
     x, y = OF_KIND.get(task.kind, usual)
     model = CLASSES[task.kind](tiny.SHALLOW, task, words)
-    for part, known in (("predict", None), ("train", y), ("eval", y)):
-        assert len(model.examples(x, known, part)) == 2
+    for part, labels_beside in (("predict", None), ("train", y), ("eval", y)):
+        assert len(model.examples(x, labels_beside, part)) == 2
     if task.kind == "embedding":
         assert len(model.examples(TEXTS, None, "predict")) == 2

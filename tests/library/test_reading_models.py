@@ -80,14 +80,14 @@ def test_answers_are_learned(tmp_path, head):
 def test_answers_of_squad_have_places(shallow):
     """Answers as texts, or as dicts with offsets, lead to the same labels."""
     model = QuestionAnswerer.load(shallow)
-    places = [
+    with_offsets = [
         {"text": [a], "answer_start": [c.index(a)]}
         for a, c in zip(ANSWERS, CONTEXTS, strict=True)
     ]
     x = (QUESTIONS, CONTEXTS)
     first, second = (
         model.features(model.examples(x, y, "train")).arrays["labels"]
-        for y in (ANSWERS, places)
+        for y in (ANSWERS, with_offsets)
     )
     np.testing.assert_array_equal(first, second)
     rows = [

@@ -81,10 +81,10 @@ def test_classes_without_names_are_counted(shallow, finished):
 
 def test_files_are_read_as_the_arguments_say(monkeypatch):
     """`load` passes on `pairs`, `encoder_only` and `added_pieces`."""
-    asked = []
+    calls = []
 
     def open_model(path, how, added_pieces):
-        asked.append((path, how.pairs, how.encoder_only, added_pieces))
+        calls.append((path, how.pairs, how.encoder_only, added_pieces))
         raise InputError("stop")
 
     monkeypatch.setattr(task_model, "open_model", open_model)
@@ -98,7 +98,7 @@ def test_files_are_read_as_the_arguments_say(monkeypatch):
     ):
         with pytest.raises(InputError, match="stop"):
             call()
-    assert asked == [
+    assert calls == [
         ("a", False, False, None),
         ("a", True, False, ["x"]),
         ("a", True, False, None),

@@ -270,6 +270,6 @@ def test_a_hugging_face_config_names_the_converter(values, tmp_path):
     path.write_text(json.dumps(values))
     with pytest.raises(InputError) as error:
         AlbertConfig.from_json_file(str(path))
-    told = str(error.value)
-    assert "Hugging Face" in told and "albert_tf.convert_checkpoint" in told
-    assert f"Received: albert_config_file={path}, model_type=" in told
+    text = str(error.value)
+    assert "Hugging Face" in text and "albert_tf.convert_checkpoint" in text
+    assert f"Received: albert_config_file={path}, model_type=" in text

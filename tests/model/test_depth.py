@@ -68,10 +68,10 @@ def test_the_first_layers_do_not_depend_on_how_many_follow():
     _, few = at_depth(2, **dropout)
     _, all_layers = at_depth(None, **dropout)
     seed = tf.constant([1, 2])
-    some, every = (
+    first_states, all_states = (
         model(return_all=True, seed=seed)["hidden_states"]
         for model in (few, all_layers)
     )
-    for ours, theirs in zip(some, every[:2], strict=True):
+    for ours, theirs in zip(first_states, all_states[:2], strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    assert len(every) == goldens.CONFIG.num_hidden_layers
+    assert len(all_states) == goldens.CONFIG.num_hidden_layers

@@ -68,7 +68,7 @@ def batch_of(layer):
     return BATCH
 
 
-def every(outputs):
+def arrays(outputs):
     """Return all arrays in an output of any structure."""
     return [np.asarray(x) for x in tf.nest.flatten(outputs)]
 
@@ -83,7 +83,9 @@ def test_a_saved_functional_model_is_the_same(kind, tmp_path):
     model.save(path)
     again = keras.saving.load_model(path)
     batch = batch_of(layer)
-    for left, right in zip(every(model(batch)), every(again(batch)), strict=1):
+    for left, right in zip(
+        arrays(model(batch)), arrays(again(batch)), strict=1
+    ):
         np.testing.assert_array_equal(left, right)
     config = layer.get_config()
     assert again.get_layer(layer.name).get_config() == config
@@ -102,7 +104,7 @@ def test_inputs_are_a_dict_keywords_or_defaults():
         (model(ids), model(ids, zeros + 1, zeros)),
         (model({"input_ids": ids}), model(ids, zeros + 1, zeros)),
     ):
-        for a, b in zip(every(left), every(right), strict=True):
+        for a, b in zip(arrays(left), arrays(right), strict=True):
             np.testing.assert_array_equal(a, b)
     some = BATCH["input_mask"].min(1) == 0
     assert some.any()
@@ -113,9 +115,9 @@ def test_inputs_are_a_dict_keywords_or_defaults():
 def test_pretraining_predicts_everywhere_by_default():
     """Without positions, MLM logits are computed for all tokens."""
     model = LAYERS["pretraining"]()
-    places = np.array([[3, 1]] * 6, np.int32)
-    few = model(*BATCH.values(), places)["mlm_logits"]
-    both = model(BATCH | {"masked_lm_positions": places})["mlm_logits"]
+    positions = np.array([[3, 1]] * 6, np.int32)
+    few = model(*BATCH.values(), positions)["mlm_logits"]
+    both = model(BATCH | {"masked_lm_positions": positions})["mlm_logits"]
     all_logits = model(BATCH)["mlm_logits"].numpy()
     np.testing.assert_array_equal(few, both)
     np.testing.assert_allclose(few, all_logits[:, [3, 1]], atol=1e-6)

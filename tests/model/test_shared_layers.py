@@ -208,7 +208,7 @@ def test_the_graph_of_a_loop_does_not_grow_with_depth():
     assert nodes(5) == nodes(3)
 
 
-def kept(call):
+def stored_tensors(call):
     """Return how many tensors a 3-layer loop keeps for the backward pass."""
 
     @tf.function(autograph=False)
@@ -227,7 +227,7 @@ def kept(call):
 
 def test_only_a_layers_input_is_kept():
     """A rematerialized loop stores only inputs and indices of layers."""
-    assert kept(True) <= 2 < kept(False)
+    assert stored_tensors(True) <= 2 < stored_tensors(False)
 
 
 def test_recomputation_is_the_same_function_again():

@@ -93,7 +93,7 @@ def test_the_beams_logits_are_not_rounded_to_bfloat16():
     """The beam head computes starts, ends and the answer class in float32."""
     model, encoded = bfloat16_head(AlbertForBeamSpans, 3, 2)
     sequence = encoded["sequence_output"]  # [B, T, H]
-    places = answer_mask(*INPUTS[1:]).numpy() > 0
+    legal = answer_mask(*INPUTS[1:]).numpy() > 0
     labels = np.zeros((len(sequence), 2), np.int32)
     seen = {}
     for name in ("end", "answer"):
@@ -112,12 +112,12 @@ def test_the_beams_logits_are_not_rounded_to_bfloat16():
     kernel, bias = (v.numpy() for v in model.start.weights)
     logits = {
         "start_log_probs": (sequence @ kernel + bias)[..., 0],
-        "end_log_probs": seen["end"].reshape(places.shape),
+        "end_log_probs": seen["end"].reshape(legal.shape),
     }
     for name, values in logits.items():
-        expected = softmax(np.where(places, values, -np.inf))
+        expected = softmax(np.where(legal, values, -np.inf))
         np.testing.assert_allclose(
-            np.exp(found[name])[places], expected[places], atol=1e-5
+            np.exp(found[name])[legal], expected[legal], atol=1e-5
         )
     np.testing.assert_allclose(
         found["answer_logits"], seen["answer"][:, 0], atol=1e-5
@@ -156,7 +156,7 @@ def softmax(x):
     return x / x.sum(axis=-1, keepdims=True)
 
 
-def released_beam(weights, x, places, k, m):
+def released_beam(weights, x, legal, k, m):
     """Return the outputs of the released SQuAD 2.0 head for a row [T, H]."""
 
     def dense(name, value):
@@ -164,7 +164,7 @@ def released_beam(weights, x, places, k, m):
         return value @ weights[f"{name}/kernel"] + bias
 
     def distribution(logits):
-        logits = logits * places - 1e30 * (1 - places)
+        logits = logits * legal - 1e30 * (1 - legal)
         return softmax(logits)
 
     start = distribution(dense("start", x)[:, 0])
@@ -192,14 +192,14 @@ def test_the_released_head_of_squad_2():
     ids = DATA["input_ids"][:2]
     found = {k: v.numpy() for k, v in model(ids, MASK, SEGMENTS).items()}
     sequence = model.albert(ids, MASK, SEGMENTS)["sequence_output"].numpy()
-    places = answer_mask(MASK, SEGMENTS).numpy()
+    legal = answer_mask(MASK, SEGMENTS).numpy()
     names = (
         "start_top_log_probs start_top_index end_top_log_probs end_top_index "
         "answer_logits"
     ).split()
     assert set(found) == set(names)
     for row in range(2):
-        expected = released_beam(weights, sequence[row], places[row], 3, 2)
+        expected = released_beam(weights, sequence[row], legal[row], 3, 2)
         for name, value in zip(names, expected, strict=True):
             np.testing.assert_allclose(
                 found[name][row], value, atol=1e-4, err_msg=name

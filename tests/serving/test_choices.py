@@ -79,8 +79,8 @@ def test_empty_choices_have_the_probability_that_is_served(folder):
     for choices in (("a", ""), ("", "a teacher"), ("", "")):
         query = dict(context="music", question="what", choices=choices)
         (found,) = model.predictor()([query])
-        asked = strings(["music"]), strings(["what"]), tf.constant([choices])
-        wanted = server.call("choose", *asked)
+        request = strings(["music"]), strings(["what"]), tf.constant([choices])
+        wanted = server.call("choose", *request)
         close(found["probabilities"], wanted["probabilities"][0])
         assert found["choice"] == wanted["choice"][0]
         assert found["text"] == choices[found["choice"]]

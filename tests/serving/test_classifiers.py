@@ -24,8 +24,8 @@ def test_classification_names_its_labels(tmp_path, pretrained_dir):
     close(found["probabilities"], wanted)
     best = [x.decode() for x in found["label"].numpy()]
     assert best == [labels[i] for i in wanted.argmax(-1)]
-    every = [tuple(x.decode() for x in r) for r in found["labels"].numpy()]
-    assert every == [labels] * len(TEXTS)
+    all_labels = [tuple(x.decode() for x in r) for r in found["labels"].numpy()]
+    assert all_labels == [labels] * len(TEXTS)
     found = server.call("text", strings(TEXTS))
     close(found["probabilities"], wanted)
     assert found["sequence_output"].shape == [len(TEXTS), 12, 16]

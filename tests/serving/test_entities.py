@@ -49,8 +49,8 @@ def test_every_word_has_one_tag(server, tag, first):
         entities = found["entities"][row, : len(texts)].numpy()
         assert [x.decode() for x in entities] == texts
         for i, text in enumerate(texts):
-            place = slice(found["starts"][row, i], found["ends"][row, i])
-            assert TEXTS[row][place] == text
+            span = slice(found["starts"][row, i], found["ends"][row, i])
+            assert TEXTS[row][span] == text
 
 
 def test_short_rows_are_padded(server, monkeypatch):

@@ -161,8 +161,8 @@ def test_choices_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
     long = "a long walk over the bridge and the river"
     choices = ("writes", "", long, "a")
     table = tf.constant([choices] * 3)
-    asked = strings(CONTEXTS), strings(questions), table
-    wanted = server.call("choose", *asked)
+    request = strings(CONTEXTS), strings(questions), table
+    wanted = server.call("choose", *request)
     for i, (question, context) in enumerate(
         zip(questions, CONTEXTS, strict=True)
     ):

@@ -32,19 +32,19 @@ def test_masks_are_filled_as_by_the_python_model(
     most = 0
     for row, text in enumerate(MASKED):
         inputs = pack(tokenizer, tokenizer.encode_masked(text), [], LENGTH)
-        places = np.flatnonzero(inputs[0] == tokenizer.mask_id)
-        most = max(most, len(places))
-        assert found["mask_count"][row] == len(places)
-        batch = [tf.constant(x[None], tf.int32) for x in (*inputs, places)]
-        logits = len(places) and pretrained_model(*batch)["mlm_logits"][0]
-        for i, place in enumerate(places):
-            assert found["positions"][row, i] == place
+        positions = np.flatnonzero(inputs[0] == tokenizer.mask_id)
+        most = max(most, len(positions))
+        assert found["mask_count"][row] == len(positions)
+        batch = [tf.constant(x[None], tf.int32) for x in (*inputs, positions)]
+        logits = len(positions) and pretrained_model(*batch)["mlm_logits"][0]
+        for i, position in enumerate(positions):
+            assert found["positions"][row, i] == position
             probabilities = tf.nn.softmax(logits[i]).numpy()
             best = np.argsort(-probabilities)[:5]
             close(found["probabilities"][row, i], probabilities[best])
             pieces = [p.decode() for p in found["pieces"][row, i]]
             assert pieces == tokenizer.pieces(best)
-        rest = len(places)
+        rest = len(positions)
         assert (found["positions"][row, rest:] == -1).all()
         assert (found["probabilities"][row, rest:] == 0).all()
         assert (found["pieces"][row, rest:] == b"").all()
@@ -59,19 +59,19 @@ def test_rows_of_the_table_beyond_the_pieces_are_never_filled_in(
     These rows still receive a share of the probability.
     """
     folder = copied(pretrained_dir, tmp_path / "model")
-    known = tokenizer.vocab_size
+    pieces_number = tokenizer.vocab_size
     config = AlbertConfig.from_model_dir(folder)
-    config = dataclasses.replace(config, vocab_size=2 * known)
+    config = dataclasses.replace(config, vocab_size=2 * pieces_number)
     config.save(folder)
     model = AlbertForPretraining(config)
     checkpoints.save(folder, checkpoints.named_variables(model))
-    server = server_of(folder, top_k=known)
+    server = server_of(folder, top_k=pieces_number)
     found = server.call("fill_mask", strings(["a [MASK]"]))
     found = found["probabilities"][0, 0]
     inputs = pack(tokenizer, tokenizer.encode_masked("a [MASK]"), [], LENGTH)
-    place = np.flatnonzero(inputs[0] == tokenizer.mask_id).astype(np.int32)
-    logits = model(*(tf.constant(x[None]) for x in (*inputs, place)))
-    shares = tf.nn.softmax(logits["mlm_logits"])[0, 0, :known].numpy()
+    position = np.flatnonzero(inputs[0] == tokenizer.mask_id).astype(np.int32)
+    logits = model(*(tf.constant(x[None]) for x in (*inputs, position)))
+    shares = tf.nn.softmax(logits["mlm_logits"])[0, 0, :pieces_number].numpy()
     close(found, -np.sort(-shares))
     assert shares.sum() < 0.99
 
@@ -101,11 +101,11 @@ def test_absent_heads_are_not_served(
 
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
-    ("name", "places", "absent"),
+    ("name", "positions", "absent"),
     [("fill_mask", 2, ["sentence-order head"]), ("sentence_order", 0, [])],
 )
 def test_the_last_block_has_the_places_asked_for(
-    pretrained_dir, name, places, absent
+    pretrained_dir, name, positions, absent
 ):
     """The last block computes outputs only at the requested positions.
 
@@ -125,10 +125,10 @@ def test_the_last_block_has_the_places_asked_for(
     server.call(name, *[strings(["a"])] * len(server.signatures[name].inputs))
     compute = tf.function(computes[0].python_function, autograph=False)
     specs = dict.fromkeys(INPUTS, tf.TensorSpec([1, 11], tf.int32))
-    if places:
-        specs["positions"] = tf.TensorSpec([1, places], tf.int32)
+    if positions:
+        specs["positions"] = tf.TensorSpec([1, positions], tf.int32)
     graph = compute.get_concrete_function(**specs).graph
-    expected = forward_flops(encoder.albert.config, 11, places)
+    expected = forward_flops(encoder.albert.config, 11, positions)
     for head in absent:
         del expected[head]
     assert product_flops(graph) == sum(expected.values())

@@ -53,8 +53,8 @@ def assert_answers(row, prediction, context, threshold):
     texts = [x.decode() for x in row["answers"]]
     assert texts == [a.text for a in ranked] + [""] * missing
     close(row["probabilities"], probabilities(ranked) + [0.0] * missing)
-    places = list(zip(row["starts"], row["ends"], strict=True))
-    assert places == [a.span for a in ranked] + [(0, 0)] * missing
+    spans = list(zip(row["starts"], row["ends"], strict=True))
+    assert spans == [a.span for a in ranked] + [(0, 0)] * missing
     best = prediction.best[0]
     if best.text:
         close(row["scores"][0], best.score, 1e-4)
@@ -232,5 +232,5 @@ def test_entities_equal_the_task_in_python(pretrained_dir, tmp_path):
         start, end, kind = span
         assert [row["starts"], row["ends"], row["kinds"].decode()] == span
         assert row["entities"].decode() == TAGGED[start:end]
-        place = slice(row["byte_starts"], row["byte_ends"])
-        assert TAGGED.encode()[place].decode() == TAGGED[start:end]
+        byte_span = slice(row["byte_starts"], row["byte_ends"])
+        assert TAGGED.encode()[byte_span].decode() == TAGGED[start:end]

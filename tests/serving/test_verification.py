@@ -184,16 +184,19 @@ def test_each_precision_has_a_limit():
 
 
 @pytest.mark.parametrize(
-    ("message", "said"), [("bad node\nat 3", "bad node"), ("", "RuntimeError")]
+    ("message", "reason"),
+    [("bad node\nat 3", "bad node"), ("", "RuntimeError")],
 )
-def test_the_first_line_of_an_engines_error_is_said(message, said):
+def test_the_first_line_of_an_engines_error_is_quoted(message, reason):
     """An engine's error is reduced to its first line, or else to its type."""
 
     def compare(server, folder):
         raise RuntimeError(message)
 
     engine = verification.Engine("ONNX", compare)
-    with pytest.raises(InputError, match=f"ONNX must run.* Received: {said}$"):
+    with pytest.raises(
+        InputError, match=f"ONNX must run.* Received: {reason}$"
+    ):
         verification.verify(None, "out", engine, "float32")
 
 
@@ -226,14 +229,16 @@ def served(specs, rows=None, takes_text=True, **changes):
 
 
 @pytest.mark.parametrize(
-    ("ids", "masks", "shape", "places"),
+    ("ids", "masks", "shape", "masks_shape"),
     [
         ([None, None], [None, None], (2, 16), (2, 3)),
         ([None, 5], [None, 8], (2, 5), (2, 8)),
         ([4, 3], [4, 7], (4, 3), (4, 7)),
     ],
 )
-def test_random_inputs_have_the_shapes_of_a_file(ids, masks, shape, places):
+def test_random_inputs_have_the_shapes_of_a_file(
+    ids, masks, shape, masks_shape
+):
     """Random inputs have a file's shapes; their rows have different lengths.
 
     The second half of each row is segment 1, if there are two segments.
@@ -241,7 +246,7 @@ def test_random_inputs_have_the_shapes_of_a_file(ids, masks, shape, places):
     found = verification.id_batch(served([ids] * 3 + [masks]))
     values, mask, segments, positions = found.values()
     assert values.shape == segments.shape == shape
-    assert positions.shape == places and positions.max() < shape[1]
+    assert positions.shape == masks_shape and positions.max() < shape[1]
     lengths = [shape[1] - i % (shape[1] // 2 + 1) for i in range(shape[0])]
     half = shape[1] // 2
     for row, length in enumerate(lengths):
