@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import sys
 from pathlib import Path
 
@@ -79,6 +80,30 @@ def settings(corpus, output, **changes):
 def make_records(corpus, output, **changes):
     """Build records of a corpus; return their metadata."""
     return build.run(*settings(corpus, output, **changes))
+
+
+class Interrupted(Exception):
+    """An exception that simulates the end of a killed program."""
+
+
+@contextlib.contextmanager
+def interrupted(module, name, calls):
+    """Interrupt the block when it calls a function again after some calls."""
+    function, numbers = getattr(module, name), itertools.count()
+
+    def failing(*args):
+        if next(numbers) >= calls:
+            raise Interrupted
+        return function(*args)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(module, name, failing)
+        yield
+
+
+def change_times(paths):
+    """Return {path: time of its last change}."""
+    return {path: path.stat().st_mtime_ns for path in paths}
 
 
 def contents(folder):

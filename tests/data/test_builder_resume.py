@@ -9,7 +9,13 @@ import time
 
 import numpy as np
 import pytest
-from tiny_corpus import command, contents, make_records, small_blocks
+from tiny_corpus import (
+    command,
+    contents,
+    interrupted,
+    make_records,
+    small_blocks,
+)
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
@@ -36,23 +42,6 @@ def test_small_blocks_have_the_same_text(whole, whole_of_blocks):
     }
 
 
-class Interrupted(Exception):
-    """An exception that simulates the end of a killed build."""
-
-
-def interrupt(monkeypatch, module, name, calls):
-    """Make a module's function fail after a number of calls."""
-    function, made = getattr(module, name), []
-
-    def failing(*args):
-        if len(made) == calls:
-            raise Interrupted
-        made.append(1)
-        return function(*args)
-
-    monkeypatch.setattr(module, name, failing)
-
-
 @pytest.mark.parametrize(
     "module, name, calls",
     [
@@ -69,12 +58,10 @@ def test_interrupted_build_goes_on(
 ):
     """Interrupted at any stage, a build resumes and writes the same bytes."""
     output = tmp_path / "out"
-    with small_blocks() as patch:
-        interrupt(patch, module, name, calls)
-        with pytest.raises(Interrupted):
-            make_records(corpus, output)
-        complete = name == "clean"
-        assert (output / "metadata.json").exists() == complete
+    with small_blocks(), interrupted(module, name, calls):
+        make_records(corpus, output)
+    complete = name == "clean"
+    assert (output / "metadata.json").exists() == complete
     if not complete:
         (output / "train-00000-of-00006.tfrecord.tmp1-0a1b2c3d").write_text(
             "half"
@@ -90,12 +77,10 @@ def test_finished_work_is_not_done_again(corpus, tmp_path, monkeypatch):
     It does not read the documents again.
     """
     output = tmp_path / "out"
-    with pytest.MonkeyPatch.context() as patch:
-        interrupt(patch, local_runner, "make_file", 3)
-        with pytest.raises(Interrupted):
-            make_records(corpus, output)
+    with interrupted(local_runner, "make_file", 3):
+        make_records(corpus, output)
     assert len(list(output.glob("*.tfrecord"))) == 3
-    interrupt(monkeypatch, local_runner, "deal_block", 0)
+    monkeypatch.setattr(local_runner, "deal_block", None)
     made = []
     write = tfrecord.write
     monkeypatch.setattr(
@@ -114,10 +99,8 @@ def test_shards_that_were_cleared_away_are_made_again(
 ):
     """Shards missing from the temporary folder are written again."""
     output, scratch = tmp_path / "out", {"scratch_dir": str(tmp_path / "tmp")}
-    with pytest.MonkeyPatch.context() as patch:
-        interrupt(patch, local_runner, "make_file", calls)
-        with pytest.raises(Interrupted):
-            make_records(corpus, output, **scratch)
+    with interrupted(local_runner, "make_file", calls):
+        make_records(corpus, output, **scratch)
     (lost,) = (tmp_path / "tmp").glob("*/shard-00001")
     lost.unlink()
     make_records(corpus, output, **scratch)

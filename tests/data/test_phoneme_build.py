@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import tiny_phonemes
-from tiny_corpus import contents
+from tiny_corpus import change_times, contents, interrupted
 from tiny_phonemes import build, examples, make_rows, words_of, write_rows
 
 from albert_tf.base.errors import InputError
@@ -119,9 +119,9 @@ def test_records_do_not_depend_on_processes(built, tmp_path):
     again, _ = build(tmp_path / "out", path, num_processes=2)
     assert again == metadata
     assert contents(tmp_path / "out") == contents(folder)
-    times = {p: p.stat().st_mtime_ns for p in folder.iterdir()}
+    before = change_times(folder.iterdir())
     build(folder, path)
-    assert times == {p: p.stat().st_mtime_ns for p in folder.iterdir()}
+    assert change_times(folder.iterdir()) == before
     with pytest.raises(InputError, match="num_words: 40 then, 41 now"):
         build(folder, path, num_words=41)
 
@@ -145,20 +145,9 @@ def test_an_interrupted_build_resumes(
     number = range(2)
     paths = [write_rows(tmp_path / f"{i}", make_rows(20, i)) for i in number]
     whole, _ = build(tmp_path / "whole", *paths)
+    with interrupted(target, name, calls):
+        build(tmp_path / "out", *paths)
     read, begun = phoneme_build.read_parts, []
-    function = getattr(target, name)
-
-    def interrupted(*args):
-        if len(begun) == calls:
-            raise KeyboardInterrupt
-        begun.append(args)
-        return function(*args)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(target, name, interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            build(tmp_path / "out", *paths)
-    begun.clear()
     monkeypatch.setattr(
         phoneme_build,
         "read_parts",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow.parquet
 import pytest
-from tiny_corpus import contents
+from tiny_corpus import change_times, contents, interrupted
 
 import albert_tf
 from albert_tf import InputError
@@ -250,7 +250,7 @@ def test_a_run_resumes(convert, small_blocks, spoken, capsys, monkeypatch):
     assert "words, " not in printed
     before = contents(folder)
     lost = sorted(folder.glob("phonemes-*.jsonl"))[2]
-    times = {p: p.stat().st_mtime_ns for p in folder.glob("*0.jsonl")}
+    finished = change_times(folder.glob("*0.jsonl"))
     lost.unlink()
     spoken.unlink()
     phonemize._cached_speaker.cache_clear()
@@ -261,24 +261,14 @@ def test_a_run_resumes(convert, small_blocks, spoken, capsys, monkeypatch):
     assert f"marks; {number} files already finished\n" in printed
     assert re.search(r"^\d+ words, [\d,]+/s$", printed, re.MULTILINE)
     assert contents(folder) == before
-    assert {p: p.stat().st_mtime_ns for p in times} == times
+    assert change_times(finished) == finished
     assert {*spoken.read_text().split()} < {*LONG.split()}
 
 
-def test_an_interrupted_run_leaves_whole_files(
-    convert, small_blocks, monkeypatch, tmp_path
-):
+def test_an_interrupted_run_leaves_whole_files(convert, small_blocks, tmp_path):
     """An interruption while a file is written leaves no part of the file."""
     whole = contents(convert(LONG, "whole"))
-    rename, calls = phonemize.files.rename, itertools.count()
-
-    def interrupted(*paths):
-        if next(calls) == 4:
-            raise KeyboardInterrupt
-        rename(*paths)
-
-    monkeypatch.setattr(phonemize.files, "rename", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted(phonemize.files, "rename", 4):
         convert(LONG)
     left = contents(tmp_path / "out")
     assert 1 < len(left) < len(whole)
