@@ -15,7 +15,6 @@ from tiny_corpus import (
     contents,
     make_records,
     records_of,
-    settings,
     small_blocks,
 )
 from vocabularies import english
@@ -41,18 +40,6 @@ def test_no_text(corpus, tmp_path, text, received, fraction):
     changes["input_file"] = tmp_path / "x.txt"
     with pytest.raises(InputError, match=f"must contain text.*{received}"):
         make_records(corpus, tmp_path / "out", **changes)
-
-
-@pytest.mark.parametrize("name", ["wiki_00", "c4.json.gz", "A.NDJSON"])
-def test_json_lines_are_no_sentences(corpus, tmp_path, name):
-    """JSON lines are parsed as JSON, whatever the name of the file."""
-    texts = (corpus / "a.txt").read_text().split("\n\n")
-    lines = [json.dumps({"id": 1, "text": text}) + "\n" for text in texts]
-    (tmp_path / name).write_text("".join(lines))
-    make_records(corpus, tmp_path / "out", input_file=tmp_path / name)
-    make_records(corpus, tmp_path / "text", input_file=corpus / "a.txt")
-    found, expected = map(records_of, (tmp_path / "out", tmp_path / "text"))
-    assert found == expected
 
 
 def test_text_is_that_of_the_vocabulary(corpus, tmp_path):
@@ -128,15 +115,6 @@ def test_script_reports_a_mistake(corpus, tmp_path):
         "error: `max_seq_length` must be at least 8. Received: max_seq_length=4"
     )
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    "name", ["max_seq_length", "max_predictions_per_seq", "ngram"]
-)
-def test_numbers_that_no_memory_holds(corpus, tmp_path, name):
-    """A setting that is too large raises an error before text is read."""
-    with pytest.raises(InputError, match=f"`{name}` must be at most"):
-        settings(corpus, tmp_path / "out", **{name: 2**31})
 
 
 def test_more_predictions_than_tokens(corpus, tmp_path):

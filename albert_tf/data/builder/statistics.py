@@ -64,26 +64,20 @@ def _shares(values: list[int]) -> list[float]:
 def summarize_records(made: Counter, config: MaskingConfig) -> dict:
     """Return the statistics of a split's records."""
     ngrams = range(1, config.ngram + 1)
-    chunks = made["records"] + made["dropped_chunks"]
-    dropped = made["dropped_tokens"]
+    records, dropped = made["records"], made["dropped_tokens"]
+    chunks = records + made["dropped_chunks"]
     return {
-        "records": made["records"],
-        "tokens_per_record": _share(made["real_tokens"], made["records"], 2),
+        "records": records,
+        "tokens_per_record": _share(made["real_tokens"], records, 2),
         "padding_share": round(
             1 - made["real_tokens"] / max(made["slots"], 1), 5
         ),
         "truncated_tokens": made["truncated_tokens"],
-        "unpaired_share": _share(
-            made["records"] - made["paired"], made["records"]
-        ),
+        "unpaired_share": _share(records - made["paired"], records),
         "swapped_share": _share(made["swapped"], made["paired"]),
         "one_segment_share": _share(made["one_segment_chunks"], chunks),
-        "random_document_share": _share(
-            made["random_documents"], made["records"]
-        ),
-        "repeated_segment_share": _share(
-            made["repeated_segments"], made["records"]
-        ),
+        "random_document_share": _share(made["random_documents"], records),
+        "repeated_segment_share": _share(made["repeated_segments"], records),
         "dropped_chunks": made["dropped_chunks"],
         "dropped_token_share": _share(dropped, dropped + made["real_tokens"]),
         "masked_records": made["masked_records"],
@@ -122,15 +116,13 @@ def summarize(
         "held_out_share_asked": eval_fraction,
         "held_out_share": _share(held_out, held_out + made[TRAIN]["tokens"]),
     }
-    unknown = _share(text["unknown_tokens"], text["tokens"], 6)
+    letters = text["letters"]
     return (
         {name: text[name] for name in TEXT_COUNTS}
         | {
-            "unknown_share": unknown,
-            "dropped_marks_share": _share(
-                text["dropped_marks"], text["letters"]
-            ),
-            "beyond_rule_share": _share(text["beyond_rule"], text["letters"]),
+            "unknown_share": _share(text["unknown_tokens"], text["tokens"], 6),
+            "dropped_marks_share": _share(text["dropped_marks"], letters),
+            "beyond_rule_share": _share(text["beyond_rule"], letters),
         }
         | summarize_records(made[TRAIN], config)
         | {EVAL: shares | summarize_records(made[EVAL], config)}
