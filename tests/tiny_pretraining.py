@@ -15,8 +15,11 @@ from albert_tf.data.masking import MaskingConfig
 from albert_tf.text.symbols import SymbolTable
 from albert_tf.text.tokenizers import TokenizerConfig
 from albert_tf.training import checkpoint_files, checkpoints
+from albert_tf.training.distribution import DistributionConfig
+from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.pretraining import run_setup
 from albert_tf.training.run import Hook
+from albert_tf.training.training_config import TrainingConfig
 
 DEFAULTS = {
     "num_train_steps": 4,
@@ -57,6 +60,20 @@ def assert_same_bits(left, right):
     assert expected.keys() == found.keys()
     for name, value in expected.items():
         np.testing.assert_array_equal(value, found[name], name)
+
+
+def make_setup(config, folders, **more):
+    """Return the setup of a run; `folders` is {folder of records: metadata}."""
+    files = {"albert_config_file": "c", "output_dir": "o"}
+    return run_setup.Setup(
+        run_setup.PretrainingConfig("records", **files | more),
+        OptimizerConfig(),
+        TrainingConfig(),
+        DistributionConfig(),
+        config,
+        folders,
+        None,
+    )
 
 
 make_trainer = run_setup.make_trainer

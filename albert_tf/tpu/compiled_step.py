@@ -68,7 +68,6 @@ def lower_step(
     function,
     batch: dict[str, tf.TensorSpec],
     variables: dict[str, tf.Variable],
-    results: tuple[str, ...] = RESULTS,
 ) -> StepModule:
     """Lower a replica's step to a module with named arguments and outputs.
 
@@ -76,19 +75,19 @@ def lower_step(
       function: a compiled `tf.function` of the batch's tensors, in order.
       batch: {name: spec} of the batch's tensors.
       variables: {name: variable} of all variables that the step reads.
-      results: names of the function's outputs.
     """
     specs = list(batch.values())
     hlo = function.experimental_get_compiler_ir(*specs)(stage="hlo_serialized")
     names = {id(v.handle): name for name, v in variables.items()}
-    captured = function.get_concrete_function(*specs).captured_inputs
+    concrete = function.get_concrete_function(*specs)
     arguments = dict(batch)
-    for handle in captured:
+    for handle in concrete.captured_inputs:
         name = names[id(handle)]
         variable = variables[name]
         arguments[name] = tf.TensorSpec(variable.shape, variable.dtype, name)
     order = list(arguments)
-    outputs = dict(enumerate(results))
+    number = len(concrete.structured_outputs)
+    outputs = dict(enumerate(RESULTS[:number]))
     for successor in parsed(hlo).input_output_alias.entries:
         (index,) = successor.output_shape_index
         outputs[index] = order[successor.parameter_number]
@@ -168,29 +167,24 @@ class Step:
             f"optimizer/{n}": v for n, v in rate_variables.items()
         }
 
-    def lower(self, micro_batch: int) -> StepModule:
-        """Lower the step for a given number of examples per micro-batch."""
-        specs = self.specs(micro_batch)
-
+    def _lower(self, replica_step: Callable, specs: dict) -> StepModule:
         def step(*tensors):
-            batch = dict(zip(specs, tensors, strict=True))
-            return self.trainer.replica_step(batch)
+            results = replica_step(dict(zip(specs, tensors, strict=True)))
+            return tf.nest.flatten(results)
 
         function = replica_program(self.strategy, step)
         return lower_step(function, specs, self.variables())
+
+    def lower(self, micro_batch: int) -> StepModule:
+        """Lower the step for a given number of examples per micro-batch."""
+        return self._lower(self.trainer.replica_step, self.specs(micro_batch))
 
     def lower_evaluation(self) -> StepModule:
         """Lower the evaluation of a replica's batch."""
         p = self.plan
         size = p.training.eval_batch_size // self.topology.replicas
         specs = batch_spec(size, p.tokens, p.predictions)
-
-        def step(*tensors):
-            batch = dict(zip(specs, tensors, strict=True))
-            return (self.trainer.evaluator.replica_step(batch),)
-
-        function = replica_program(self.strategy, step)
-        return lower_step(function, specs, self.variables(), RESULTS[:1])
+        return self._lower(self.trainer.evaluator.replica_step, specs)
 
     def compile(self, micro_batch: int) -> Compiled:
         """Compile the step for a given number of examples per micro-batch."""

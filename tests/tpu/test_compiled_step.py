@@ -9,7 +9,6 @@ from albert_tf.tpu.chips import parse
 from albert_tf.tpu.compiled_step import (
     Plan,
     Step,
-    interpolated_size,
     largest,
     sizes,
 )
@@ -86,16 +85,6 @@ def test_sizes_grow_by_an_eighth_at_most():
     assert {1 << k for k in range(16)} <= set(tried)
     steps = zip(tried[7:], tried[8:], strict=False)
     assert all((b - a) / a <= 1 / 8 for a, b in steps)
-
-
-def test_a_line_through_two_sizes():
-    """The largest size is estimated from the memory that two sizes need.
-
-    If a step needs 1 GiB plus 0.5 GiB per example, 30 examples fit into 16 GiB.
-    """
-    assert interpolated_size({2: 2 * GIB, 4: 3 * GIB}, 16 * GIB) == 30
-    assert interpolated_size({0: 0, 2: 2 * GIB, 4: 3 * GIB}, 16 * GIB) == 30
-    assert interpolated_size({4: 3 * GIB}, 16 * GIB) == 0
 
 
 @pytest.mark.parametrize("first", [1, 16, 500])

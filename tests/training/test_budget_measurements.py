@@ -6,14 +6,14 @@ import types
 import pytest
 import tensorflow as tf
 import tiny
-from test_budget_start import make_setup
+from tiny_pretraining import make_setup
 from tiny_training import stopped_clock
 
 from albert_tf.data.records.metadata import Metadata, RecordFile
 from albert_tf.training import checkpoints, history
 from albert_tf.training.clock import CLOSING_SECONDS, BudgetClock
 from albert_tf.training.optimizer import OptimizerConfig
-from albert_tf.training.phases import Phase, mean_work, step_work
+from albert_tf.training.phases import mean_work, step_work
 from albert_tf.training.pretraining import budget
 from albert_tf.training.pretraining.budget import (
     Budget,
@@ -108,8 +108,12 @@ def fake_trainer(clock, pace, made):
     def iterator(read, first, batch_size):
         assert (first, batch_size) == (0, 32)
 
+    def at_depth(layers):
+        assert layers == 1
+        return trainer
+
     trainer.run_steps, trainer.iterator = run_steps, iterator
-    trainer.at_depth = lambda layers: trainer
+    trainer.at_depth = at_depth
     return trainer
 
 
@@ -126,11 +130,13 @@ def test_twice_as_many_steps_are_timed_until_they_suffice(
 ):
     """The number of steps doubles until a call takes half the time limit.
 
-    The first call, which compiles, does not count.
+    The first call, which compiles, does not count. The steps have the batches
+    and the depth of the run's first phase.
     """
     made = []
     trainer = fake_trainer(clock, pace, made)
     setup = setup_with(train_batch_size=32)
+    setup = setup.with_settings({"depth_schedule": "1:0.5,2"})
     assert time_steps(setup, trainer, most) == found
     assert made == steps
 
@@ -356,15 +362,3 @@ def test_a_run_whose_time_is_up_says_so(tmp_path, capsys, facts, over):
     assert limited.choose_start(setup) == setup
     assert limited.earlier == facts
     assert (f"The time of {folder} is up" in capsys.readouterr().out) == over
-
-
-def test_phases_of_a_probe_are_those_of_the_run(clock):
-    """A measurement uses the batches and the depth of the run's first phase."""
-    made, depths, reads = [], [], []
-    trainer = fake_trainer(clock, 1.0, made)
-    trainer.at_depth = lambda layers: depths.append(layers) or trainer
-    trainer.iterator = lambda *arguments: reads.append(arguments[1:])
-    phases = Phase(0, 5, 8, layers=1), Phase(5, 9, 16, layers=2)
-    setup = types.SimpleNamespace(phases=lambda: phases, batches=print)
-    time_steps(setup, trainer, 0.0)
-    assert depths == [1] and reads == [(0, 8)]

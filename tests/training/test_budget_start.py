@@ -9,24 +9,17 @@ import pytest
 import tensorflow as tf
 import tiny
 import tiny_pretraining
-from tiny_pretraining import values
+from tiny_pretraining import make_setup, values
 
 import albert_tf
 from albert_tf.base.errors import InputError
 from albert_tf.data.records.metadata import Metadata
 from albert_tf.training import checkpoint_files, hooks, run
 from albert_tf.training.clock import BudgetClock
-from albert_tf.training.distribution import DistributionConfig
 from albert_tf.training.hooks import Save
-from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.pretraining import budget, budget_rules
 from albert_tf.training.pretraining.budget import Budget
-from albert_tf.training.pretraining.run_setup import (
-    PretrainingConfig,
-    Setup,
-)
 from albert_tf.training.run import Hook, Run
-from albert_tf.training.training_config import TrainingConfig
 
 SECONDS = 20.0
 
@@ -103,20 +96,6 @@ RECORDS = {
     for masking in ("static", "dynamic")
 }
 BEFORE = "0.2:0.5,0.15"  # as chosen by an earlier version
-
-
-def make_setup(config, folders, **more):
-    """Return the setup of a run; `folders` is {folder of records: metadata}."""
-    files = {"albert_config_file": "c", "output_dir": "o"}
-    return Setup(
-        PretrainingConfig("records", **files | more),
-        OptimizerConfig(),
-        TrainingConfig(),
-        DistributionConfig(),
-        config,
-        folders,
-        None,
-    )
 
 
 @pytest.mark.parametrize(

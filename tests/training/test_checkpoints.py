@@ -85,16 +85,6 @@ def test_missing_unexpected_and_misshaped_are_named(saved):
     assert "mis-shaped mlm/output_bias: [50] instead of [16]" in text
 
 
-def test_a_truncated_checkpoint_is_named(saved, tmp_path):
-    """The error for a truncated data file names the checkpoint."""
-    directory, model = saved
-    checkpoints.save(str(tmp_path), checkpoints.named_variables(model))
-    data = next(tmp_path.glob("ckpt-0.data*"))
-    data.write_bytes(data.read_bytes()[:1000])
-    with pytest.raises(InputError, match="ckpt-0 is damaged"):
-        checkpoints.restore_weights(model, str(tmp_path))
-
-
 def test_a_directory_without_a_checkpoint_is_named(tmp_path):
     """A model directory without a checkpoint raises an error."""
     with pytest.raises(InputError, match="must contain a checkpoint"):

@@ -8,7 +8,6 @@ import pathlib
 import subprocess
 import sys
 import threading
-import types
 
 import keras
 import numpy as np
@@ -23,6 +22,7 @@ from albert_tf.tasks.features import Features
 from albert_tf.training import evaluator as evaluator_module
 from albert_tf.training.distribution import DistributionConfig, make_strategy
 from albert_tf.training.evaluator import Evaluator, PretrainingObjective
+from albert_tf.training.history import means_of
 
 ROOT = pathlib.Path(__file__).parents[2]
 LENGTHS = [3, 16, 4, 15, 2]
@@ -45,17 +45,25 @@ def outputs(model, batch):
     return {"tokens": ids[..., None] * [1.0, 2.0], **encoded}
 
 
+def make_evaluator(strategy, eval_batch_size=16):
+    """Return an evaluator whose weights are always the same."""
+    keras.utils.set_random_seed(3)
+    return Evaluator(
+        strategy,
+        lambda: AlbertForPretraining(tiny.SHALLOW),
+        PretrainingObjective(),
+        eval_batch_size,
+    )
+
+
 @eagerly()
 def test_sorted_batches_change_no_output(features):
     """Sorting examples by length does not change the order of outputs.
 
     The outputs of padding are 0.
     """
-    evaluator = Evaluator(
-        make_strategy(DistributionConfig(num_cpu_replicas=2)),
-        lambda: AlbertForPretraining(tiny.SHALLOW),
-        PretrainingObjective(),
-        2,
+    evaluator = make_evaluator(
+        make_strategy(DistributionConfig(num_cpu_replicas=2)), 2
     )
     plain, sorted_ = (
         evaluator.predict(
@@ -79,12 +87,7 @@ def test_a_processor_computes_batches_at_once_to_the_same_bits(
     features, monkeypatch
 ):
     """Outputs are bit-identical whether batches run in parallel or in turn."""
-    evaluator = Evaluator(
-        make_strategy(DistributionConfig()),
-        lambda: AlbertForPretraining(tiny.SHALLOW),
-        PretrainingObjective(),
-        4,
-    )
+    evaluator = make_evaluator(make_strategy(DistributionConfig()), 4)
     batches = functools.partial(evaluation_batches, features, 4, True)
     both = threading.Barrier(2, timeout=60)
 
@@ -101,12 +104,7 @@ def test_a_processor_computes_batches_at_once_to_the_same_bits(
 
 def test_many_kinds_of_outputs_are_no_warning(features, caplog):
     """Predicting many kinds of outputs causes no warning about retracing."""
-    evaluator = Evaluator(
-        make_strategy(DistributionConfig()),
-        lambda: AlbertForPretraining(tiny.SHALLOW),
-        PretrainingObjective(),
-        5,
-    )
+    evaluator = make_evaluator(make_strategy(DistributionConfig()), 5)
     batches = functools.partial(evaluation_batches, features, 5, False)
     with caplog.at_level(logging.WARNING, "tensorflow"):
         for _ in range(6):
@@ -125,16 +123,6 @@ def two_hosts():
     return strategy
 
 
-def loss_evaluator(strategy):
-    keras.utils.set_random_seed(3)
-    return Evaluator(
-        strategy,
-        lambda: AlbertForPretraining(tiny.SHALLOW),
-        PretrainingObjective(),
-        16,
-    )
-
-
 def padded_batches(examples=20):
     """Return examples in batches of 16; padding fills the last batch."""
     data = {k: x[:examples] for k, x in tiny.make_data(1).items()}
@@ -151,12 +139,8 @@ def test_a_report_is_summarized_as_means():
     If the weight is 0, the mean is 0, not NaN. The loss is the sum of its
     terms.
     """
-    evaluator = types.SimpleNamespace(
-        objective=types.SimpleNamespace(terms=("mlm", "sop")),
-        names=("mlm_loss", "sop_loss", "accuracy"),
-    )
-    report = np.array([[1.0, 3.0, 0.0], [0.5, 4.0, 0.0]])
-    found = Evaluator.summarize(evaluator, report)
+    names = "mlm_loss", "sop_loss", "accuracy"
+    found = means_of(names, np.array([[1.0, 3.0, 0.0], [0.5, 4.0, 0.0]]))
     means = {"mlm_loss": 2.0, "sop_loss": 0.75, "accuracy": 0.0}
     assert found == {"loss": 2.75} | means and [*found][0] == "loss"
 
@@ -174,9 +158,9 @@ def test_each_host_makes_its_own_batches():
         return padded_batches()
 
     strategy = two_hosts()
-    found = loss_evaluator(strategy).evaluate(batches)
+    found = make_evaluator(strategy).evaluate(batches)
     assert tuple(devices) == strategy.extended.worker_devices
-    one = loss_evaluator(make_strategy(DistributionConfig()))
+    one = make_evaluator(make_strategy(DistributionConfig()))
     exact = {k: x[:20] for k, x in tiny.make_data(1).items()}
     one.eval_batch_size = 20
     expected = one.evaluate(
@@ -188,12 +172,7 @@ def test_each_host_makes_its_own_batches():
 @eagerly()
 def test_outputs_of_two_hosts_stand_in_order(features):
     """Outputs of two hosts, each with half a batch, are in order."""
-    evaluator = Evaluator(
-        two_hosts(),
-        lambda: AlbertForPretraining(tiny.SHALLOW),
-        PretrainingObjective(),
-        4,
-    )
+    evaluator = make_evaluator(two_hosts(), 4)
     for bucketed in (False, True):
         found = evaluator.predict(
             functools.partial(evaluation_batches, features, 4, bucketed),
@@ -224,7 +203,7 @@ def test_examples_of_one_segment_have_words_and_no_order():
 
     Without pairs, these metrics are 0.
     """
-    evaluator = loss_evaluator(make_strategy(DistributionConfig()))
+    evaluator = make_evaluator(make_strategy(DistributionConfig()))
     data = tiny.make_data(1)
     data["segment_ids"][:, 0] = 1
     alone = np.arange(len(data["input_ids"])) % 3 == 0

@@ -11,6 +11,7 @@ from albert_tf.training.evaluator import PretrainingObjective
 from albert_tf.training.health import (
     COLLAPSED_SPREAD,
     Monitor,
+    PhonemeMonitor,
     masked_spread,
     mean,
     windows,
@@ -24,25 +25,24 @@ def monitor(**kwargs):
     return Monitor(**(values | kwargs))
 
 
-def rows(mlm, sop, accuracy=0.4, steps=50, count=100):
-    """Return training rows whose values are functions of progress (0 to 1)."""
+def rows_of(columns, steps=50, count=100):
+    """Return training rows; values may be functions of progress (0 to 1)."""
 
     def at(value, x):
         return float(value(x)) if callable(value) else float(value)
 
-    progress = np.linspace(0, 1, count)
     return [
-        {
-            "step": (i + 1) * steps,
-            "steps": steps,
-            "split": "train",
-            "mlm_loss": at(mlm, x),
-            "mlm_accuracy": at(accuracy, x),
-            "sop_accuracy": at(sop, x),
-            "loss": at(mlm, x) + 0.5,
-        }
-        for i, x in enumerate(progress)
+        {"step": (i + 1) * steps, "steps": steps, "split": "train"}
+        | {name: at(value, x) for name, value in columns.items()}
+        for i, x in enumerate(np.linspace(0, 1, count))
     ]
+
+
+def rows(mlm, sop, accuracy=0.4, **kwargs):
+    """Return training rows of a run on words."""
+    columns = {"mlm_loss": mlm, "mlm_accuracy": accuracy, "sop_accuracy": sop}
+    made = rows_of(columns, **kwargs)
+    return [row | {"loss": row["mlm_loss"] + 0.5} for row in made]
 
 
 def falling(x):
@@ -112,6 +112,43 @@ def test_the_mask_rate_is_judged_at_once(share, warned):
     """A mask rate below 10% or above 25% is reported even without any rows."""
     found = monitor(masked_share=share).notes([])
     assert bool(found) is warned
+
+
+@pytest.mark.parametrize(
+    "changes, kinds",
+    [
+        ({}, set()),
+        ({"trained_share": 0.0}, {"nothing_trained"}),
+        ({"word_accuracy": 0.999}, {"labels_alike"}),
+        (
+            {"symbols_loss": 3.0, "masked_symbol_accuracy": 0.1},
+            {"flat_loss"},
+        ),
+        (
+            {"symbols_loss": 3.0, "masked_symbol_accuracy": 0.11},
+            {"flat_loss"},
+        ),
+        ({"symbols_loss": 3.0, "masked_symbol_accuracy": 0.13}, set()),
+        ({"word_accuracy": lambda x: 0.999 * (x > 0.98)}, {"labels_alike"}),
+        ({"trained_share": lambda x: x < 0.98}, {"nothing_trained"}),
+        ({"loss": lambda x: 5 + 3 * x}, {"diverged"}),
+        ({"masked_spread": 1e-5}, {"collapsed"}),
+    ],
+)
+def test_each_fault_of_phonemes_has_its_warning(changes, kinds):
+    """Each fault causes its own warning; a healthy run causes none."""
+    healthy = {
+        "symbols_loss": lambda x: 3 - x,
+        "masked_symbol_accuracy": lambda x: 0.1 + 0.2 * x,
+        "word_accuracy": lambda x: 0.2 + 0.5 * x,
+        "trained_share": 0.12,
+        "loss": lambda x: 9 - 3 * x,
+    }
+    monitor = PhonemeMonitor(
+        256, 1e9, 64, by_frequency={"masked_symbol_accuracy": 0.1}
+    )
+    assert set(monitor.notes(rows_of(healthy | changes))) == kinds
+    assert monitor.notes([]) == {}
 
 
 def test_means_weigh_rows_by_their_steps():

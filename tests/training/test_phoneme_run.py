@@ -15,7 +15,6 @@ from albert_tf.base.errors import InputError
 from albert_tf.data.records import input_pipeline, tfrecord
 from albert_tf.data.records.metadata import load_metadata
 from albert_tf.training.evaluator import PhonemeObjective
-from albert_tf.training.health import PhonemeMonitor
 from albert_tf.training.pretraining import run_setup
 
 TRAINING = {
@@ -293,59 +292,6 @@ def test_tables_must_be_those_of_the_records(records, tmp_path):
     shutil.copy(records / "model.json", tmp_path)
     with pytest.raises(InputError, match=r"words.json, with which they"):
         pretrain(tmp_path, tmp_path / "model")
-
-
-def rows(count=100, **changes):
-    """Return training rows whose values are functions of progress.
-
-    By default, the run is healthy.
-    """
-
-    def value(at, x):
-        return float(at(x)) if callable(at) else float(at)
-
-    healthy = {
-        "symbols_loss": lambda x: 3 - x,
-        "masked_symbol_accuracy": lambda x: 0.1 + 0.2 * x,
-        "word_accuracy": lambda x: 0.2 + 0.5 * x,
-        "trained_share": 0.12,
-        "loss": lambda x: 9 - 3 * x,
-    } | changes
-    return [
-        {"step": 50 * (i + 1), "steps": 50, "split": "train"}
-        | {k: value(v, i / count) for k, v in healthy.items()}
-        for i in range(count)
-    ]
-
-
-@pytest.mark.parametrize(
-    "changes, kinds",
-    [
-        ({}, set()),
-        ({"trained_share": 0.0}, {"nothing_trained"}),
-        ({"word_accuracy": 0.999}, {"labels_alike"}),
-        (
-            {"symbols_loss": 3.0, "masked_symbol_accuracy": 0.1},
-            {"flat_loss"},
-        ),
-        (
-            {"symbols_loss": 3.0, "masked_symbol_accuracy": 0.11},
-            {"flat_loss"},
-        ),
-        ({"symbols_loss": 3.0, "masked_symbol_accuracy": 0.13}, set()),
-        ({"word_accuracy": lambda x: 0.999 * (x > 0.98)}, {"labels_alike"}),
-        ({"trained_share": lambda x: x < 0.98}, {"nothing_trained"}),
-        ({"loss": lambda x: 5 + 3 * x}, {"diverged"}),
-        ({"masked_spread": 1e-5}, {"collapsed"}),
-    ],
-)
-def test_each_fault_has_its_warning(changes, kinds):
-    """Each fault causes its own warning; a healthy run causes none."""
-    monitor = PhonemeMonitor(
-        256, 1e9, 64, by_frequency={"masked_symbol_accuracy": 0.1}
-    )
-    assert set(monitor.notes(rows(**changes))) == kinds
-    assert monitor.notes([]) == {}
 
 
 def test_a_run_warns_of_records_without_masks(records, tmp_path, monkeypatch):

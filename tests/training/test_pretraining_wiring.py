@@ -9,8 +9,7 @@ import tensorflow as tf
 import tiny
 import tiny_pretraining
 import vocabularies
-from test_budget_start import make_setup
-from tiny_pretraining import run, values
+from tiny_pretraining import make_setup, run, values
 from tiny_records import example, write
 
 from albert_tf.base.errors import InputError
