@@ -6,7 +6,18 @@ import tiny
 
 from albert_tf.training import run
 from albert_tf.training.hooks import KeepBest, standard
-from albert_tf.training.run import Run
+from albert_tf.training.run import Hook, Run
+
+
+class Crash(Hook):
+    """A hook that fails at a step, as if the machine had crashed."""
+
+    def __init__(self, step, every=0):
+        self.step, self.every = step, every
+
+    def after(self, run, window):
+        if run.step >= self.step:
+            raise KeyboardInterrupt
 
 
 def stopped_clock(monkeypatch, module):

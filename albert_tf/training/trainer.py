@@ -56,16 +56,6 @@ def _device_variable(value: tf.Tensor) -> tf.Variable:
     )
 
 
-def no_steps(names: int) -> StepSums:
-    """Return the `StepSums` of zero steps, for reports of `names` columns."""
-    return StepSums(
-        tf.zeros([2, names]),
-        tf.zeros([]),
-        tf.constant(-1, tf.int64),
-        tf.constant(0, tf.int64),
-    )
-
-
 def summed_steps(
     strategy: tf.distribute.Strategy,
     replica_step: Callable,
@@ -84,7 +74,8 @@ def summed_steps(
       iterations: the number of updates so far.
       names: the number of names in a report.
     """
-    initial = no_steps(names)
+    first_bad, bad = tf.constant(-1, tf.int64), tf.constant(0, tf.int64)
+    initial = StepSums(tf.zeros([2, names]), tf.zeros([]), first_bad, bad)
     with strategy.scope():
         sums = StepSums(*map(_device_variable, initial))
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 import tiny
 import tiny_pretraining
 from tiny_pretraining import make_setup, values
+from tiny_training import Crash
 
 import albert_tf
 from albert_tf.base.errors import InputError
@@ -19,20 +20,9 @@ from albert_tf.training.clock import BudgetClock
 from albert_tf.training.hooks import Save
 from albert_tf.training.pretraining import budget, budget_rules
 from albert_tf.training.pretraining.budget import Budget
-from albert_tf.training.run import Hook, Run
+from albert_tf.training.run import Run
 
 SECONDS = 20.0
-
-
-class Die(Hook):
-    """A hook that simulates the death of a process after a checkpoint."""
-
-    def __init__(self, step):
-        self.step = step
-
-    def after(self, run, window):
-        if run.step >= self.step:
-            raise KeyboardInterrupt
 
 
 def go(folder, clock, dies_at=99):
@@ -62,7 +52,7 @@ def go(folder, clock, dies_at=99):
     started = Run(trainer, str(folder), clock=timed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer, "run_steps", run_steps)
-        more = Save(7, 5), Die(dies_at)
+        more = Save(7, 5), Crash(dies_at)
         run.train(started, tiny.train_batches, more)
     return started, tiny.values(trainer)
 

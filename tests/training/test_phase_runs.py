@@ -9,12 +9,12 @@ import pytest
 import tiny_pretraining
 from tiny_pretraining import Look, assert_same_bits, run, values
 from tiny_runs import eagerly
+from tiny_training import Crash
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.records import input_pipeline
 from albert_tf.data.records.metadata import read_metadata
 from albert_tf.training.history import History
-from albert_tf.training.run import Hook
 
 RATE = {"learning_rate": 0.1}  # so high that each layer makes a difference
 
@@ -108,19 +108,6 @@ def test_every_border_resumes_exactly(train, trained, tmp_path, capsys):
     assert "Note" not in capsys.readouterr().err
 
 
-class Break(Hook):
-    """A hook that fails after a step, as if the machine had crashed."""
-
-    every = 1
-
-    def __init__(self, step):
-        self.step = step
-
-    def after(self, run, window):
-        if run.step == self.step:
-            raise KeyboardInterrupt
-
-
 @pytest.mark.slow
 def test_masks_change_and_resume(train, reads, tmp_path):
     """The mask rate of a phase determines its number of predictions.
@@ -135,7 +122,8 @@ def test_masks_change_and_resume(train, reads, tmp_path):
     train("unbroken", **how)
     assert reads == [(16, 6, 0, 8), (16, 2, 24, 8)]
     with pytest.raises(KeyboardInterrupt):
-        train("broken", save_checkpoints_steps=2, hooks=[Break(4)], **how)
+        hooks = [Crash(4, every=1)]
+        train("broken", save_checkpoints_steps=2, hooks=hooks, **how)
     checkpoint = tmp_path / "broken" / "ckpt-4.index"
     assert not checkpoint.exists()
     train("broken", **how)
