@@ -1,5 +1,6 @@
 """Tiny training runs with the usual hooks."""
 
+import json
 import types
 
 import tiny
@@ -18,6 +19,13 @@ class Crash(Hook):
     def after(self, run, window):
         if run.step >= self.step:
             raise KeyboardInterrupt
+
+
+def set_cluster(monkeypatch, cluster, index=0):
+    """Set TF_CONFIG of a worker in a cluster, {job: addresses}."""
+    task = {"type": "worker", "index": index}
+    config = json.dumps({"cluster": cluster, "task": task})
+    monkeypatch.setenv("TF_CONFIG", config)
 
 
 def stopped_clock(monkeypatch, module):

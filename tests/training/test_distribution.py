@@ -1,12 +1,12 @@
 """The devices that a run uses, and the process that writes files."""
 
 import dataclasses
-import json
 import logging
 import types
 
 import pytest
 import tensorflow as tf
+from tiny_training import set_cluster
 
 from albert_tf.base.errors import InputError
 from albert_tf.model.ops import CompiledForTpu
@@ -101,9 +101,7 @@ def test_workers_that_would_be_ignored_are_refused(
     values, message, monkeypatch
 ):
     """Settings that would ignore the workers of TF_CONFIG raise errors."""
-    task = {"type": "worker", "index": 0}
-    config = json.dumps({"cluster": WORKERS, "task": task})
-    monkeypatch.setenv("TF_CONFIG", config)
+    set_cluster(monkeypatch, WORKERS)
     with pytest.raises(InputError, match=message):
         prepare_devices(DistributionConfig(**values))
 
@@ -152,9 +150,7 @@ def test_the_peak_is_known_of_common_gpus(monkeypatch, name, peak):
 
 def test_auto_takes_the_workers_of_tf_config(monkeypatch):
     """If TF_CONFIG describes a cluster, `auto` selects `multi_worker`."""
-    task = {"type": "worker", "index": 0}
-    config = json.dumps({"cluster": WORKERS, "task": task})
-    monkeypatch.setenv("TF_CONFIG", config)
+    set_cluster(monkeypatch, WORKERS)
     assert strategy_name(DistributionConfig()) == "multi_worker"
 
 

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 import tensorflow as tf
+from tiny_training import set_cluster
 
 from albert_tf.base.errors import InputError
 from albert_tf.training import workers
@@ -62,9 +63,7 @@ def test_a_cluster_may_have_a_chief(monkeypatch):
     assert read_cluster() == {}
     cluster = {"worker": ["localhost:1", "h:65535"], "chief": ["[::1]:3"]}
     for index in (0, 1):
-        task = {"type": "worker", "index": index}
-        config = json.dumps({"cluster": cluster, "task": task})
-        monkeypatch.setenv("TF_CONFIG", config)
+        set_cluster(monkeypatch, cluster, index)
         assert read_cluster() == cluster
     monkeypatch.setenv("TF_CONFIG", "")
     assert read_cluster() == {}
@@ -85,8 +84,7 @@ def test_workers_need_a_tf_config(config, monkeypatch):
 @pytest.fixture
 def one_worker(monkeypatch):
     """Set TF_CONFIG to a cluster of one worker."""
-    cluster = {"cluster": {"worker": WORKERS["worker"][:1]}, "task": TASK}
-    monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
+    set_cluster(monkeypatch, {"worker": WORKERS["worker"][:1]})
 
 
 def test_an_empty_tf_config_is_none(monkeypatch):
