@@ -4,10 +4,11 @@ import base64
 import json
 
 import vocabularies
-from sentencepiece import sentencepiece_model_pb2
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from albert_tf.conversion.tokenizer_json import template, tokenizer_json
 from albert_tf.text.normalization import TextConfig
+from albert_tf.text.sentencepiece_models import NORMAL, USER_DEFINED
 from albert_tf.text.tokenizers import SentencePieceTokenizer
 
 CASED = TextConfig(do_lower_case=False)
@@ -30,11 +31,9 @@ def write(folder, content, **settings) -> str:
 
 def with_symbols() -> SentencePieceTokenizer:
     """Return a tokenizer with user-defined pieces, as in the release."""
-    proto = sentencepiece_model_pb2.ModelProto.FromString(
-        vocabularies.sentencepiece_model()
-    )
+    proto = ModelProto.FromString(vocabularies.sentencepiece_model())
     for symbol in ("–", "''", "caf"):
-        proto.pieces.add(piece=symbol, score=0.0, type=4)
+        proto.pieces.add(piece=symbol, score=0.0, type=USER_DEFINED)
     return SentencePieceTokenizer(proto.SerializeToString(), CASED)
 
 
@@ -47,7 +46,7 @@ def of_transformers(tokenizer: SentencePieceTokenizer, *rules) -> dict:
 
     `rules` are normalizers that come before the tokenizer's own.
     """
-    proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.content)
+    proto = ModelProto.FromString(tokenizer.content)
     charsmap = base64.b64encode(proto.normalizer_spec.precompiled_charsmap)
     rule = {"type": "Precompiled", "precompiled_charsmap": charsmap.decode()}
     return {
@@ -56,9 +55,9 @@ def of_transformers(tokenizer: SentencePieceTokenizer, *rules) -> dict:
         "post_processor": template(tokenizer),
         "added_tokens": [
             {"id": i, "content": p.piece}
-            | ({"special": True} if p.type != 4 else {})
+            | ({"special": True} if p.type != USER_DEFINED else {})
             for i, p in enumerate(proto.pieces)
-            if p.type != 1
+            if p.type != NORMAL
         ],
         "model": {
             "type": "Unigram",

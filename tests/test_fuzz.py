@@ -9,7 +9,7 @@ import tiny_tasks
 import vocabularies
 from fuzz import mutators, trials
 from fuzz.trials import READERS
-from sentencepiece import sentencepiece_model_pb2
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.records import tfrecord
@@ -124,9 +124,7 @@ def test_a_path_with_a_null_character_names_no_checkpoint(tmp_path):
 
 def test_damaged_character_maps_are_refused():
     """A character map that refers beyond its own end raises an error."""
-    proto = sentencepiece_model_pb2.ModelProto.FromString(
-        vocabularies.sentencepiece_model()
-    )
+    proto = ModelProto.FromString(vocabularies.sentencepiece_model())
     intact = proto.normalizer_spec.precompiled_charsmap
     size = int.from_bytes(intact[:4], "little")
     units = np.frombuffer(intact, "<u4", size // 4, 4)
@@ -147,9 +145,7 @@ def test_damaged_character_maps_are_refused():
 @pytest.mark.parametrize("piece", ["", "a\0b"])
 def test_pieces_that_end_the_process_are_refused(piece):
     """Pieces that would crash SentencePiece raise an error instead."""
-    proto = sentencepiece_model_pb2.ModelProto.FromString(
-        vocabularies.sentencepiece_model()
-    )
+    proto = ModelProto.FromString(vocabularies.sentencepiece_model())
     proto.pieces[-1].piece = piece
     with pytest.raises(InputError, match="must not be empty"):
         read_model(proto.SerializeToString())

@@ -7,9 +7,10 @@ import pathlib
 from collections.abc import Sequence
 
 import sentencepiece
-from sentencepiece import sentencepiece_model_pb2
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from albert_tf.text.normalization import TextConfig
+from albert_tf.text.sentencepiece_models import CONTROL, NORMAL, UNKNOWN
 from albert_tf.text.tokenizers import SentencePieceTokenizer, WordPieceTokenizer
 
 SPECIAL = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
@@ -63,16 +64,15 @@ def sentencepiece_model(special: Sequence[str] = SPECIAL) -> bytes:
     """Return a model with the given special pieces; it favors long pieces."""
     # The trainer writes the model's other settings.
     content = trained(sentence_iterator=iter(["a b c"] * 10), vocab_size=10)
-    proto = sentencepiece_model_pb2.ModelProto.FromString(content)
+    proto = ModelProto.FromString(content)
     del proto.pieces[:]
-    kinds = proto.SentencePiece
     for piece in special:
-        kind = kinds.UNKNOWN if piece == "<unk>" else kinds.CONTROL
+        kind = UNKNOWN if piece == "<unk>" else CONTROL
         proto.pieces.add(piece=piece, score=0.0, type=kind)
     for i, piece in enumerate([*CHARACTERS, *NUMBERS, *WORDS]):
         # These scores differ for all segmentations.
         score = -10.0 - i / 1024 + len(piece) / 4
-        proto.pieces.add(piece=piece, score=score, type=kinds.NORMAL)
+        proto.pieces.add(piece=piece, score=score, type=NORMAL)
     return proto.SerializeToString()
 
 

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Callable
 
 from google.protobuf.message import DecodeError
-from sentencepiece import sentencepiece_model_pb2
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
@@ -36,17 +36,18 @@ from albert_tf.conversion.tokenizer_json import (
     TOKENIZER_JSON,
     UNIGRAM,
 )
-from albert_tf.text.added_pieces import (
+from albert_tf.text.added_pieces import text_of_piece
+from albert_tf.text.normalization import DIGIT_COMMA, TextConfig
+from albert_tf.text.sentencepiece_models import (
     BYTE,
     CONTROL,
     NORMAL,
     UNKNOWN,
     UNUSED,
     USER_DEFINED,
-    text_of_piece,
+    WORD_MARK,
+    charsmap_of,
 )
-from albert_tf.text.normalization import DIGIT_COMMA, TextConfig
-from albert_tf.text.sentencepiece_models import WORD_MARK, charsmap_of
 from albert_tf.text.tokenizers import SentencePieceTokenizer, Tokenizer
 from albert_tf.text.wordpiece import is_punctuation
 
@@ -167,7 +168,7 @@ class SentencePieceReader:
     def __init__(self, hub: HubFiles, path: str | None):
         self.hub = hub
         self.content = files.read_bytes(path) if path else b""
-        self.proto = sentencepiece_model_pb2.ModelProto()
+        self.proto = ModelProto()
         if path:
             try:
                 self.proto.ParseFromString(self.content)

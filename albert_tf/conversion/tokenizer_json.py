@@ -15,11 +15,15 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterable
 
-from sentencepiece import sentencepiece_model_pb2
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
-from albert_tf.text.added_pieces import NORMAL, UNUSED, USER_DEFINED
 from albert_tf.text.normalization import TextConfig, ranges
-from albert_tf.text.sentencepiece_models import WORD_MARK
+from albert_tf.text.sentencepiece_models import (
+    NORMAL,
+    UNUSED,
+    USER_DEFINED,
+    WORD_MARK,
+)
 from albert_tf.text.tokenizers import Tokenizer
 
 TOKENIZER_JSON = "tokenizer.json"
@@ -92,7 +96,7 @@ def unigram(tokenizer: Tokenizer) -> dict | None:
 
     The result is None if the model is not a unigram model.
     """
-    proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.content)
+    proto = ModelProto.FromString(tokenizer.content)
     spec = proto.normalizer_spec
     if proto.trainer_spec.model_type != UNIGRAM:
         return None

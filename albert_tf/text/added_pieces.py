@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from sentencepiece import sentencepiece_model_pb2
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from albert_tf.base.errors import require
 from albert_tf.text.normalization import TextConfig, normalize
-from albert_tf.text.sentencepiece_models import WORD_MARK
+from albert_tf.text.sentencepiece_models import CONTROL, USER_DEFINED, WORD_MARK
 from albert_tf.text.tokenizers import Tokenizer
 from albert_tf.text.wordpiece import (
     clean_character,
@@ -14,9 +14,6 @@ from albert_tf.text.wordpiece import (
     split_punctuation,
     vocabulary_lines,
 )
-
-# Types of pieces in a SentencePiece model.
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 
 
 def text_of_piece(kind: str, config: TextConfig, piece: str) -> str | None:
@@ -65,7 +62,7 @@ def with_pieces(
     if kind == "wordpiece":
         lines = [*vocabulary_lines(tokenizer.content), *names]
         return type(tokenizer)("\n".join(lines).encode(), config)
-    proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.content)
+    proto = ModelProto.FromString(tokenizer.content)
     for name in names:
         piece_type = CONTROL if control else USER_DEFINED
         proto.pieces.add(piece=name, score=0.0, type=piece_type)

@@ -13,10 +13,12 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
-from sentencepiece import sentencepiece_model_pb2
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from albert_tf.base.settings import TOKENIZER, Validated, setting
 from albert_tf.text.sentencepiece_models import (
+    UNUSED,
+    USER_DEFINED,
     WORD_MARK,
     charsmap_keys,
     charsmap_of,
@@ -204,18 +206,17 @@ def with_rules(content: bytes, config: TextConfig) -> bytes:
     `normalize` changes cannot occur in normalized text, so these symbols are
     marked as unused.
     """
-    proto = sentencepiece_model_pb2.ModelProto.FromString(content)
+    proto = ModelProto.FromString(content)
     spec = proto.normalizer_spec
     spec.precompiled_charsmap = normalizing_map(
         spec.precompiled_charsmap, config
     )
     spec.remove_extra_whitespaces = True
-    kinds = proto.SentencePiece
     for piece in proto.pieces:
-        if piece.type == kinds.USER_DEFINED:
+        if piece.type == USER_DEFINED:
             text = BETWEEN + piece.piece.replace(WORD_MARK, " ") + BETWEEN
             if normalize(text, config) != text:
-                piece.type = kinds.UNUSED
+                piece.type = UNUSED
     return proto.SerializeToString()
 
 

@@ -14,11 +14,13 @@ from types import ModuleType
 import numpy as np
 import sentencepiece
 from google.protobuf.message import DecodeError
-from sentencepiece import sentencepiece_model_pb2
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from albert_tf.base.errors import InputError, require
 
 WORD_MARK = "▁"
+# Types of pieces in a SentencePiece model.
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 
 
 INTACT_MAP = "The character map of a SentencePiece model must be intact."
@@ -91,26 +93,26 @@ def charsmap_keys(charsmap: bytes) -> tuple[str, ...]:
 def map_function(charsmap: bytes) -> Callable[[str], str]:
     """Return a function that applies a compiled map to text."""
     charsmap_keys(charsmap)  # raises an error if the map is damaged
-    proto = sentencepiece_model_pb2.ModelProto()
+    proto = ModelProto()
     spec = proto.normalizer_spec
     spec.precompiled_charsmap = charsmap
     spec.add_dummy_prefix = spec.escape_whitespaces = False
     spec.remove_extra_whitespaces = False
-    proto.pieces.add(piece="<unk>", type=2)
+    proto.pieces.add(piece="<unk>", type=UNKNOWN)
     normalizer = sentencepiece.SentencePieceNormalizer(
         model_proto=proto.SerializeToString()
     )
     return normalizer.normalize
 
 
-def read_model(content: bytes) -> sentencepiece_model_pb2.ModelProto:
+def read_model(content: bytes) -> ModelProto:
     """Parse a SentencePiece model; reject models that would crash the process.
 
     Raises:
       InputError: if a piece or the character map is damaged.
       DecodeError: if the content is not a SentencePiece model.
     """
-    proto = sentencepiece_model_pb2.ModelProto.FromString(content)
+    proto = ModelProto.FromString(content)
     for number, piece in enumerate(x.piece for x in proto.pieces):
         if not piece or "\0" in piece:
             raise InputError(
@@ -140,8 +142,8 @@ def load_model(
             "The vocabulary must be a SentencePiece model. "
             f"Received: {len(content)} bytes of something else"
         ) from None
-    none = (proto.SentencePiece.CONTROL, proto.SentencePiece.UNUSED)
-    unused = [i for i, x in enumerate(proto.pieces) if x.type in none]
+    pieces = enumerate(proto.pieces)
+    unused = [i for i, x in pieces if x.type in (CONTROL, UNUSED)]
     return model, [x.piece for x in proto.pieces], unused
 
 
@@ -170,7 +172,7 @@ def charsmap_of(table: dict[str, str]) -> bytes:
             normalization_rule_tsv=path,
             minloglevel=2,
         )
-    proto = sentencepiece_model_pb2.ModelProto.FromString(model.getvalue())
+    proto = ModelProto.FromString(model.getvalue())
     return proto.normalizer_spec.precompiled_charsmap
 
 

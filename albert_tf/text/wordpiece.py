@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Callable, Iterator
 
 import sentencepiece
-from sentencepiece import sentencepiece_model_pb2
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from albert_tf.base.errors import InputError
 from albert_tf.text.normalization import (
@@ -23,7 +23,7 @@ from albert_tf.text.normalization import (
     characters,
     of_each,
 )
-from albert_tf.text.sentencepiece_models import charsmap_of
+from albert_tf.text.sentencepiece_models import NORMAL, UNKNOWN, charsmap_of
 
 # A word with more characters becomes one unknown piece.
 MAX_WORD_CHARACTERS = 200
@@ -172,11 +172,11 @@ def rules_model(pieces: tuple[str, ...], config: TextConfig) -> bytes:
         new = table.get(character, f" {character} ")
         unknown = new.strip() not in alphabet
         table[character] = f" {OTHER_IDEOGRAPH} " if unknown else new
-    proto = sentencepiece_model_pb2.ModelProto()
+    proto = ModelProto()
     proto.trainer_spec.model_type = proto.trainer_spec.CHAR
-    proto.pieces.add(piece="<unk>", score=0.0, type=2)
+    proto.pieces.add(piece="<unk>", score=0.0, type=UNKNOWN)
     for character in sorted(alphabet):
-        proto.pieces.add(piece=character, score=0.0, type=1)
+        proto.pieces.add(piece=character, score=0.0, type=NORMAL)
     spec = proto.normalizer_spec
     spec.add_dummy_prefix = spec.escape_whitespaces = False
     spec.remove_extra_whitespaces = False

@@ -4,7 +4,7 @@ import pytest
 import vocabularies
 from conversions import release
 from hub_tokenizers import with_symbols, write
-from sentencepiece import sentencepiece_model_pb2
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.conversion.hub_tokenizer import read_tokenizer
@@ -14,8 +14,8 @@ from albert_tf.conversion.tokenizer_json import (
     replace,
     tokenizer_json,
 )
-from albert_tf.text.added_pieces import UNUSED
 from albert_tf.text.normalization import TextConfig
+from albert_tf.text.sentencepiece_models import NORMAL, UNUSED
 from albert_tf.text.tokenizers import SentencePieceTokenizer, load_tokenizer
 
 
@@ -115,8 +115,8 @@ def test_scores_are_those_that_sentencepiece_uses():
     The scores of unused pieces are lowered by 100, so they are never chosen.
     """
     tokenizer = with_symbols()
-    proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.content)
-    best = max(piece.score for piece in proto.pieces if piece.type == 1)
+    proto = ModelProto.FromString(tokenizer.content)
+    best = max(piece.score for piece in proto.pieces if piece.type == NORMAL)
     proto.pieces.add(piece="cat", score=-2.0, type=UNUSED)
     for rule in ("released", "none"):
         written = tokenizer_json(

@@ -12,7 +12,7 @@ from hub_tokenizers import (
     with_symbols,
     write,
 )
-from sentencepiece import sentencepiece_model_pb2
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from albert_tf.base.errors import InputError
 from albert_tf.conversion.convert_checkpoint import convert
@@ -36,8 +36,7 @@ def test_pieces_are_those_of_the_model(tmp_path):
         assert again.encode_masked(text) == ids, text
     assert again.special == tokenizer.special
     before, after = (
-        sentencepiece_model_pb2.ModelProto.FromString(t.content)
-        for t in (tokenizer, again)
+        ModelProto.FromString(t.content) for t in (tokenizer, again)
     )
     assert list(after.pieces) == list(before.pieces)
 

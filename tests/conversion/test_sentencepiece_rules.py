@@ -10,7 +10,7 @@ from hub_tokenizers import (
     with_symbols,
     write,
 )
-from sentencepiece import sentencepiece_model_pb2
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from albert_tf.base.errors import InputError
 from albert_tf.conversion.hub_sentencepiece import (
@@ -30,14 +30,14 @@ from albert_tf.conversion.tokenizer_json import (
 from albert_tf.conversion.tokenizer_json import (
     replace as regex,
 )
-from albert_tf.text.added_pieces import (
+from albert_tf.text.normalization import TextConfig
+from albert_tf.text.sentencepiece_models import (
     BYTE,
     CONTROL,
     NORMAL,
     UNUSED,
     USER_DEFINED,
 )
-from albert_tf.text.normalization import TextConfig
 from albert_tf.text.tokenizers import SentencePieceTokenizer
 from albert_tf.text.wordpiece import is_punctuation
 
@@ -248,8 +248,7 @@ def test_pieces_of_bytes(tmp_path):
     tokenizer = SentencePieceTokenizer(content, TextConfig())
     again, _ = read_tokenizer(write(tmp_path, tokenizer_json(tokenizer)))
     before, after = (
-        sentencepiece_model_pb2.ModelProto.FromString(t.content)
-        for t in (tokenizer, again)
+        ModelProto.FromString(t.content) for t in (tokenizer, again)
     )
     assert after.trainer_spec.byte_fallback
     kinds = [piece.type for piece in after.pieces]
@@ -267,8 +266,7 @@ def test_scores_go_there_and_back(tmp_path):
     content = tokenizer_json(tokenizer)
     again, _ = read_tokenizer(write(tmp_path, content))
     before, after = (
-        sentencepiece_model_pb2.ModelProto.FromString(t.content)
-        for t in (tokenizer, again)
+        ModelProto.FromString(t.content) for t in (tokenizer, again)
     )
     scores = [[piece.score for piece in p.pieces] for p in (before, after)]
     np.testing.assert_allclose(*scores, rtol=1e-5)
@@ -338,7 +336,7 @@ def test_kinds_of_added_pieces(tmp_path):
         {"id": size + 3, "content": "Zed", "special": True},
     ]
     found, _ = read_tokenizer(write(tmp_path, content))
-    proto = sentencepiece_model_pb2.ModelProto.FromString(found.content)
+    proto = ModelProto.FromString(found.content)
     assert [(p.piece, p.type) for p in proto.pieces[size:]] == [
         (f"[unused{size}]", UNUSED),
         ("new▁york", USER_DEFINED),

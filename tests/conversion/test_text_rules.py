@@ -7,7 +7,7 @@ import unicodedata
 import pytest
 import vocabularies
 from hub_tokenizers import replace
-from sentencepiece import sentencepiece_model_pb2
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from albert_tf.conversion import text_rules
 from albert_tf.conversion.text_rules import (
@@ -153,7 +153,7 @@ def test_bert_and_nmt():
 def test_a_map_within_the_rules_is_applied_too():
     """A precompiled map among the rules is applied with all of its keys."""
     content = vocabularies.sentencepiece_model()
-    proto = sentencepiece_model_pb2.ModelProto.FromString(content)
+    proto = ModelProto.FromString(content)
     charsmap = proto.normalizer_spec.precompiled_charsmap
     keys = charsmap_keys(charsmap)
     assert "ﬁ" in keys and "e\u0301" in keys and len(keys) > 9_000

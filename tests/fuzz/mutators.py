@@ -325,9 +325,9 @@ def respell(data: bytes, draw: random.Random) -> bytes:
     Pieces are changed or deleted, the compiled rules are damaged, or a setting
     of the trainer is changed.
     """
-    from sentencepiece import sentencepiece_model_pb2
+    from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
-    proto = sentencepiece_model_pb2.ModelProto.FromString(data)
+    proto = ModelProto.FromString(data)
     piece = draw.choice(proto.pieces)
     kind = draw.randrange(6)
     if kind == 0:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import sentencepiece
 import tensorflow as tf
-from sentencepiece import sentencepiece_model_pb2
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from vocabularies import TEXTS, english, trained
 
 from albert_tf.text.normalization import TextConfig, normalize
@@ -53,7 +53,7 @@ SEQUENCES = [
 
 def reference(tokenizer, texts):
     """Return a list of the ids of each text, after normalization in Python."""
-    proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.content)
+    proto = ModelProto.FromString(tokenizer.content)
     # Repeated spaces become one, even those from a model's own map.
     proto.normalizer_spec.remove_extra_whitespaces = True
     model = sentencepiece.SentencePieceProcessor(

@@ -5,13 +5,15 @@ import unicodedata
 
 import numpy as np
 import pytest
-from sentencepiece import sentencepiece_model_pb2
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from vocabularies import english, sentencepiece_model
 
 from albert_tf.base.errors import InputError
 from albert_tf.text import normalization, wordpiece
-from albert_tf.text.added_pieces import NORMAL, UNUSED, USER_DEFINED
 from albert_tf.text.sentencepiece_models import (
+    NORMAL,
+    UNUSED,
+    USER_DEFINED,
     charsmap_keys,
     charsmap_of,
     piece_shares,
@@ -95,7 +97,7 @@ def test_symbols_that_normalized_text_lacks():
 
     The model also collapses spaces, and its normal pieces remain.
     """
-    proto = sentencepiece_model_pb2.ModelProto.FromString(sentencepiece_model())
+    proto = ModelProto.FromString(sentencepiece_model())
     names = ["THE", "é", "the", "▁a", "a▁", "▁▁"]
     for name in names:
         proto.pieces.add(piece=name, score=0.0, type=USER_DEFINED)
@@ -104,7 +106,7 @@ def test_symbols_that_normalized_text_lacks():
     content = normalization.with_rules(
         proto.SerializeToString(), english().config
     )
-    proto = sentencepiece_model_pb2.ModelProto.FromString(content)
+    proto = ModelProto.FromString(content)
     assert proto.normalizer_spec.remove_extra_whitespaces
     kinds = {piece.piece: piece.type for piece in proto.pieces}
     gone = {name for name in names if kinds[name] == UNUSED}
@@ -162,7 +164,7 @@ def test_replacements_begin_with_a_letter():
 
 def test_the_map_for_decoding_must_be_intact():
     """A model whose denormalizer has a damaged map raises an error."""
-    proto = sentencepiece_model_pb2.ModelProto.FromString(sentencepiece_model())
+    proto = ModelProto.FromString(sentencepiece_model())
     proto.denormalizer_spec.precompiled_charsmap = MAP
     read_model(proto.SerializeToString())
     proto.denormalizer_spec.precompiled_charsmap = MAP[:-1]
