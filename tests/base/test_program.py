@@ -17,13 +17,6 @@ from albert_tf.base.errors import InputError
 from albert_tf.base.settings import Validated, setting
 
 
-def test_messages_of_libraries_are_there_at_once(capfd):
-    """What libraries write to standard error during imports is shown."""
-    with program.quiet_start():
-        os.write(2, b"a library\n")
-        assert capfd.readouterr().err == "a library\n"
-
-
 @pytest.mark.parametrize("enabled", [True, False])
 def test_collector_rests_while_libraries_are_imported(enabled):
     """Garbage collection is off during imports, and restored afterwards."""

@@ -11,7 +11,6 @@ from vocabularies import (
     chinese,
     english,
     sentencepiece_model,
-    trained,
 )
 
 from albert_tf.base.errors import InputError
@@ -202,19 +201,6 @@ def test_pieces_that_the_file_names(pad, unk, tmp_path):
         assert [found.encode(t) for t in TEXTS] == [
             usual.encode(t) for t in TEXTS
         ]
-
-
-def test_a_trainer_may_name_them(tmp_path):
-    """Pieces for padding and unknown text have ids 0 and 1 under any name."""
-    content = trained(
-        sentence_iterator=iter(["a b c"] * 10),
-        vocab_size=10,
-        pad_piece="[PAD]",
-        unk_piece="[UNK]",
-    )
-    tokenizer = SentencePieceTokenizer(content, TextConfig())
-    assert (tokenizer.pad_id, tokenizer.unk_id) == (0, 1)
-    assert tokenizer.encode("a z")[-1] == 1
 
 
 @pytest.mark.parametrize("name", ["<pad>", "[CLS]", "[MASK]"])
