@@ -360,13 +360,9 @@ class TaskModel(NetworkModel):
         )
         try:
             weights = user_data.class_numbers(plain(class_weight), self.task)
-            return super().fit(
-                **arguments,
-                epochs=epochs,
-                shuffle=shuffle and isinstance(arguments["x"], dict),
-                class_weight=weights,
-                **kwargs,
-            )
+            shuffle = shuffle and isinstance(arguments["x"], dict)
+            arguments |= {"epochs": epochs, "shuffle": shuffle}
+            return super().fit(**arguments, class_weight=weights, **kwargs)
         finally:
             self._held_out = None
 

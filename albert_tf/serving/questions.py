@@ -16,9 +16,7 @@ from albert_tf.serving.signatures import (
     byte_bounds,
     cut,
     make_windows,
-    row_flags,
     same_batch_size,
-    two_part_rows,
 )
 from albert_tf.tasks.multiple_choice import BLANK, without_empty
 from albert_tf.tasks.numerics import IMPOSSIBLE, NO_ANSWER
@@ -28,6 +26,22 @@ from albert_tf.text.text_graph import TokenSpans, offset_graph
 
 # Outputs beyond the last answer; 0 for other outputs.
 PADDING = {"answers": "", "scores": 2 * NO_ANSWER}
+
+
+def row_flags(flags: tf.RaggedTensor, position: tf.Tensor, width) -> tf.Tensor:
+    """Convert flags of window tokens [R, W] to flags of row tokens [R, T].
+
+    Args:
+      flags: ragged bool [R, W].
+      position: [R], the position in each row at which the window begins.
+      width: T.
+    """
+    padding = tf.RaggedTensor.from_row_lengths(
+        tf.zeros([tf.reduce_sum(position)], tf.bool), position
+    )
+    dense = tf.concat([padding, flags], axis=1).to_tensor(False)
+    dense = dense[:, :width]
+    return tf.pad(dense, [[0, 0], [0, width - tf.shape(dense)[1]]])
 
 
 class QuestionRows(NamedTuple):
@@ -89,8 +103,7 @@ class Answers:
         windows = make_windows(spanned.ids, size, task.doc_stride)
         a = tf.gather(query, windows.texts)
         b = tf.gather(spanned.ids.values, windows.token_indices)
-        fixed = length if encoder.config.fixed_length else None
-        inputs = two_part_rows(encoder.tokenizer, a, b, fixed)
+        inputs = encoder.two_part_rows(a, b)
         position = a.row_lengths() + 2
         return inputs, QuestionRows(context, spanned, windows, position)
 
@@ -261,8 +274,7 @@ def choice_rows(
     first = tf.gather(encoder.segment(context), indices)
     remaining = length - 3 - second.row_lengths()
     first = first_of(first, tf.minimum(first.row_lengths(), remaining))
-    fixed = length if encoder.config.fixed_length else None
-    return two_part_rows(encoder.tokenizer, first, second, fixed)
+    return encoder.two_part_rows(first, second)
 
 
 def likeliest_choices(outputs: Tensors, choices: tf.Tensor) -> Tensors:

@@ -404,38 +404,10 @@ def pretrained_weights(model, model_dir: str) -> dict[str, tf.Variable]:
     return weights
 
 
-def load_pretrained(
-    model_dir: str, serving: ServingConfig, policy: str
-) -> ServedModel:
-    """Return the server of a pretrained model."""
-    limit = serving.null_score_diff_threshold
-    rule = "`null_score_diff_threshold` needs a question-answering model."
-    require(limit is None, rule, null_score_diff_threshold=limit)
-    config = AlbertConfig.from_model_dir(model_dir)
-    model = AlbertForPretraining(config, dtype=policy)
-    default_length = config.max_position_embeddings
-    encoder = make_encoder(model.albert, model_dir, serving, default_length)
-    weights = pretrained_weights(model, model_dir)
-    return pretrained_server(encoder, model, weights)
-
-
 def served_task(model_dir: str, serving: ServingConfig) -> Task:
     """Return a fine-tuned model's task, with the threshold to serve."""
     limit = serving.null_score_diff_threshold
     return load_task(model_dir).updated(null_score_diff_threshold=limit)
-
-
-def load_finetuned(
-    model_dir: str, serving: ServingConfig, policy: str
-) -> ServedModel:
-    """Return the server of a fine-tuned model."""
-    config = AlbertConfig.from_model_dir(model_dir)
-    task = served_task(model_dir, serving)
-    model = task.build_model(config, policy)
-    default_length = task.config.max_seq_length
-    encoder = make_encoder(model.albert, model_dir, serving, default_length)
-    checkpoints.restore_weights(model, model_dir)
-    return task_server(encoder, model, task)
 
 
 def load_server(
@@ -451,5 +423,19 @@ def load_server(
     Raises:
       InputError: if the directory is incomplete or does not fit the settings.
     """
-    load = load_finetuned if is_finetuned(model_dir) else load_pretrained
-    return load(model_dir, serving, policy)
+    config = AlbertConfig.from_model_dir(model_dir)
+    if is_finetuned(model_dir):
+        task = served_task(model_dir, serving)
+        model = task.build_model(config, policy)
+        length = task.config.max_seq_length
+        encoder = make_encoder(model.albert, model_dir, serving, length)
+        checkpoints.restore_weights(model, model_dir)
+        return task_server(encoder, model, task)
+    limit = serving.null_score_diff_threshold
+    rule = "`null_score_diff_threshold` needs a question-answering model."
+    require(limit is None, rule, null_score_diff_threshold=limit)
+    model = AlbertForPretraining(config, dtype=policy)
+    length = config.max_position_embeddings
+    encoder = make_encoder(model.albert, model_dir, serving, length)
+    weights = pretrained_weights(model, model_dir)
+    return pretrained_server(encoder, model, weights)

@@ -80,53 +80,6 @@ def make_windows(ids: tf.RaggedTensor, size: tf.Tensor, stride: int) -> Windows:
     )
 
 
-def two_part_rows(
-    tokenizer: Tokenizer,
-    a: tf.RaggedTensor,
-    b: tf.RaggedTensor,
-    length: int | None,
-) -> dict[str, tf.Tensor]:
-    """Return the model's inputs [R, T] for rows `[CLS] a [SEP] b [SEP]`.
-
-    Args:
-      tokenizer: the tokenizer, for the ids of special tokens.
-      a, b: ragged ids [R, N]; rows of `b` may be empty.
-      length: T, or None for the length of the longest row.
-    """
-    rows = a.nrows()
-
-    def column(id: int) -> tf.RaggedTensor:
-        return tf.RaggedTensor.from_tensor(tf.fill([rows, 1], id))
-
-    sep = column(tokenizer.sep_id)
-    parts = [column(tokenizer.cls_id), a, sep, b, sep]
-    ids = tf.concat(parts, axis=1).to_tensor(
-        tokenizer.pad_id, shape=[None, length]
-    )
-    width = tf.maximum(tf.shape(ids)[1], 1)
-    ids = tf.pad(ids, [[0, 0], [0, width - tf.shape(ids)[1]]])
-    first = a.row_lengths() + 2
-    mask = tf.sequence_mask(first + b.row_lengths() + 1, width, tf.int32)
-    second = mask - tf.sequence_mask(first, width, tf.int32)
-    return {"input_ids": ids, "input_mask": mask, "segment_ids": second}
-
-
-def row_flags(flags: tf.RaggedTensor, position: tf.Tensor, width) -> tf.Tensor:
-    """Convert flags of window tokens [R, W] to flags of row tokens [R, T].
-
-    Args:
-      flags: ragged bool [R, W].
-      position: [R], the position in each row at which the window begins.
-      width: T.
-    """
-    padding = tf.RaggedTensor.from_row_lengths(
-        tf.zeros([tf.reduce_sum(position)], tf.bool), position
-    )
-    dense = tf.concat([padding, flags], axis=1).to_tensor(False)
-    dense = dense[:, :width]
-    return tf.pad(dense, [[0, 0], [0, width - tf.shape(dense)[1]]])
-
-
 def byte_bounds(strings: tf.Tensor) -> tf.RaggedTensor:
     """Return the byte offsets of all characters, and of the strings' ends."""
     _, starts = tf.strings.unicode_decode_with_offsets(
@@ -373,6 +326,33 @@ class Encoder:
         return self.text_graph.pack(
             a, b, config.max_seq_length, fixed=config.fixed_length
         )
+
+    def two_part_rows(self, a: tf.RaggedTensor, b: tf.RaggedTensor) -> Tensors:
+        """Return the model's inputs [R, T] for rows `[CLS] a [SEP] b [SEP]`.
+
+        Unlike `pack`, this method does not truncate. T is the length of the
+        longest row, unless the length is fixed.
+
+        Args:
+          a, b: ragged ids [R, N]; rows of `b` may be empty.
+        """
+        config, tokenizer, rows = self.config, self.tokenizer, a.nrows()
+
+        def column(id: int) -> tf.RaggedTensor:
+            return tf.RaggedTensor.from_tensor(tf.fill([rows, 1], id))
+
+        sep = column(tokenizer.sep_id)
+        parts = [column(tokenizer.cls_id), a, sep, b, sep]
+        length = config.max_seq_length if config.fixed_length else None
+        ids = tf.concat(parts, axis=1).to_tensor(
+            tokenizer.pad_id, shape=[None, length]
+        )
+        width = tf.maximum(tf.shape(ids)[1], 1)
+        ids = tf.pad(ids, [[0, 0], [0, width - tf.shape(ids)[1]]])
+        first = a.row_lengths() + 2
+        mask = tf.sequence_mask(first + b.row_lengths() + 1, width, tf.int32)
+        second = mask - tf.sequence_mask(first, width, tf.int32)
+        return {"input_ids": ids, "input_mask": mask, "segment_ids": second}
 
     def text(
         self, compute, added: Sequence[str] = (), pair: bool = False

@@ -80,16 +80,6 @@ def test_a_keras_file_learns_on(low_rank, tmp_path):
         np.testing.assert_allclose(found, wanted, atol=1e-6)
 
 
-@pytest.mark.slow
-def test_an_export_has_the_sum(low_rank, tmp_path):
-    """A SavedModel computes the probabilities of a model with LoRA."""
-    low_rank.export(tmp_path / "saved")
-    saved = tf.saved_model.load(str(tmp_path / "saved"))
-    found = saved.signatures["serving_default"](tf.constant(TEXTS))
-    wanted = probabilities(low_rank)
-    np.testing.assert_allclose(found["probabilities"], wanted, atol=1e-6)
-
-
 def test_keras_own_call_is_saved_too(shallow, tmp_path):
     """Layers changed by Keras's own `enable_lora` are saved, too."""
     model = Classifier.load(shallow, LABELS)

@@ -81,18 +81,6 @@ def test_a_column_of_labels_is_a_list_of_labels(model):
     assert model._arguments(batch, rows, None, 2, "eval")["y"] is rows
 
 
-@pytest.mark.slow
-def test_labels_of_both_shapes_are_evaluated_in_a_graph(shallow):
-    """In a graph, labels [B] and labels [B, 1] lead to equal results."""
-    keras.utils.set_random_seed(2)
-    model = PairClassifier.load(shallow, ["bad", "good"])
-    model.compile(metrics=["accuracy"])
-    batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
-    wanted = model.evaluate(batch, Y, verbose=0)
-    found = model.evaluate(batch, Y[:, None], verbose=0)
-    assert found == pytest.approx(wanted)
-
-
 def test_names_of_hugging_face_are_keywords_too(model, shallow):
     """Models and encoders accept Hugging Face's names as keywords."""
     batch = model.tokenizer(TEXTS, PAIRS, max_length=16)

@@ -97,16 +97,6 @@ def test_a_request_has_at_least_one_choice(folder):
         server_of(folder).call("choose", one, one, none)
 
 
-@pytest.mark.slow
-def test_a_fixed_batch_has_any_number_of_choices(folder):
-    """A fixed batch size counts questions, not (question, choice) rows."""
-    table = tf.constant([CHOICES[0], CHOICES[0]])
-    inputs = strings(CONTEXTS[:2]), strings(QUESTIONS[:2]), table
-    found = server_of(folder, batch_size=2).call("choose", *inputs)
-    wanted = server_of(folder).call("choose", *inputs)
-    close(found["probabilities"], wanted["probabilities"])
-
-
 def test_rows_must_agree(folder):
     """Two contexts for a single row of choices raise an error."""
     server = server_of(folder)

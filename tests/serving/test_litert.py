@@ -1,6 +1,5 @@
 """LiteRT files are small, with the same outputs as the Python model."""
 
-import dataclasses
 import functools
 import json
 import shutil
@@ -20,7 +19,6 @@ from albert_tf.serving.litert_runner import (
     RunnerConfig,
     answers,
 )
-from albert_tf.tasks.registry import find
 from albert_tf.text.packing import pack
 from albert_tf.training import checkpoints
 
@@ -177,29 +175,6 @@ def test_an_encoder_without_heads_gives_vectors(
         close(found["pooled"], wanted["pooled_output"][0])
         tokens = wanted["sequence_output"][0][: inputs[1].sum()]
         close(found["mean"], tf.reduce_mean(tokens, axis=0))
-
-
-@pytest.mark.slow
-def test_a_file_and_its_task_belong_together(classifier, pretrained, tmp_path):
-    """A missing `task.json`, or that of another model, raises an error."""
-    out = exported(classifier[0], tmp_path / "out")
-    task = (tmp_path / "out" / "task.json").read_text("utf-8")
-    three = json.loads(task)
-    two = json.dumps(three | {"labels": three["labels"][:2]})
-    ours = dataclasses.replace(find("squad-1.1"), impossible=False)
-    questions = json.dumps(ours.description())
-    for folder, content in (
-        (out, None),
-        (out, two),
-        (out, questions),
-        (pretrained, task),
-    ):
-        folder = shutil.copytree(folder, tmp_path / "copy", dirs_exist_ok=True)
-        (folder / "task.json").unlink(missing_ok=True)
-        if content:
-            (folder / "task.json").write_text(content, "utf-8")
-        with pytest.raises(InputError, match="task.json.*Received: .*outputs="):
-            Runner(str(folder))
 
 
 @pytest.mark.parametrize("error", [ValueError, RuntimeError, KeyError])
