@@ -8,7 +8,7 @@ step after the corpus is a command that a user would type. The demo skips steps
 that have already succeeded in the output folder.
 """
 
-import argparse
+import dataclasses
 import os
 import shlex
 import subprocess
@@ -20,7 +20,8 @@ import numpy as np
 from scipy import stats
 
 from albert_tf.base import files, program
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import require
+from albert_tf.base.settings import Validated, setting
 
 with program.quiet_start():
     from albert_tf.data.records import input_pipeline, metadata
@@ -199,19 +200,30 @@ def ask(output_dir: str) -> None:
     )
 
 
-def demo(
-    output_dir: str, pretraining_hours: float, finetuning_steps: int
-) -> None:
-    """Run the unfinished steps, and print the results."""
-    start = time.monotonic()
+@dataclasses.dataclass(frozen=True)
+class DemoConfig(Validated):
+    """The output and the length of the runs."""
+
+    output_dir: str = setting("demo", "Folder for all output.")
+    pretraining_hours: float = setting(
+        0.1, "Hours of pretraining.", minimum=0.001
+    )
+    finetuning_steps: int = setting(200, "Steps of fine-tuning.", minimum=2)
+
+    def __post_init__(self):
+        super().__post_init__()
+        rule = "`output_dir` must be given."
+        require(self.output_dir, rule, output_dir=repr(self.output_dir))
+
+
+@program.command(DemoConfig)
+def demo(config: DemoConfig) -> None:
+    """Run the unfinished steps from docstrings to a served model."""
+    start, output_dir = time.monotonic(), config.output_dir
     path = files.join(output_dir, "demo_model.json")
     files.write_text(path, MODEL.to_json())
     make_corpus(files.join(output_dir, "corpus"))
-    values = {
-        "dir": output_dir,
-        "pretraining_hours": pretraining_hours,
-        "finetuning_steps": finetuning_steps,
-    }
+    values = {"dir": output_dir} | vars(config)
     for name, step in STEPS.items():
         run_step(output_dir, name, arguments(step, **values))
     print_pretraining(output_dir)
@@ -221,45 +233,5 @@ def demo(
     print(f"\nDone in {minutes:.1f} minutes; see {output_dir}/")
 
 
-def main(words: list[str] | None = None) -> None:
-    """Run the demo; `words` defaults to the arguments of the command line."""
-    parser = argparse.ArgumentParser(
-        description="From docstrings to a served model.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    parser.add_argument(
-        "--output_dir", default="demo", help="folder for all output"
-    )
-    parser.add_argument(
-        "--pretraining_hours",
-        type=float,
-        default=0.1,
-        help="hours of pretraining",
-    )
-    parser.add_argument(
-        "--finetuning_steps",
-        type=int,
-        default=200,
-        help="steps of fine-tuning",
-    )
-    options = parser.parse_args(words)
-    rules = {
-        "`output_dir` must be given.": options.output_dir,
-        "`pretraining_hours` must be at least 0.001.": (
-            options.pretraining_hours >= 0.001
-        ),
-        "`finetuning_steps` must be at least 2.": options.finetuning_steps >= 2,
-    }
-    for rule, valid in rules.items():
-        if not valid:
-            parser.error(rule)
-    try:
-        demo(**vars(options))
-    except InputError as error:
-        parser.exit(1, f"error: {error}\n")
-    except KeyboardInterrupt:
-        parser.exit(130, "error: interrupted\n")
-
-
 if __name__ == "__main__":
-    main()
+    demo.program.cli()

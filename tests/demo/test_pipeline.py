@@ -58,18 +58,16 @@ def test_a_step_has_time_to_save_at_an_interrupt(script, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "argument",
-    ["--output_dir=", "--pretraining_hours=0", "--finetuning_steps=1"],
+    "setting",
+    [{"output_dir": ""}, {"pretraining_hours": 0}, {"finetuning_steps": 1}],
 )
-def test_arguments_are_checked_before_anything_is_made(
-    argument, tmp_path, monkeypatch, capsys
+def test_settings_are_checked_before_anything_is_made(
+    setting, tmp_path, monkeypatch
 ):
-    """The error for an invalid argument names it, and nothing is written."""
+    """The error for an invalid setting names it, and nothing is written."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit):
-        pipeline.main([argument])
-    name = argument.strip("-").split("=")[0]
-    assert f"`{name}` must be" in capsys.readouterr().err
+    with pytest.raises(InputError, match=f"`{[*setting][0]}` must be"):
+        pipeline.demo(**setting)
     assert list(tmp_path.iterdir()) == []
 
 
