@@ -16,7 +16,6 @@ from albert_tf.finetuning.finetuning_setup import (
     FinetuningConfig,
     Job,
     Split,
-    load_other,
     metric_name,
 )
 from albert_tf.model.config import AlbertConfig
@@ -26,6 +25,7 @@ from albert_tf.tasks.losses import LOSS_WEIGHTS
 from albert_tf.tasks.predictions import sibling
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import Task
+from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training import checkpoints, distribution
 from albert_tf.training.evaluator import Batch, Evaluator
 from albert_tf.training.model_card import write_card
@@ -123,15 +123,15 @@ def load_evaluator(
     strategy: tf.distribute.Strategy,
     batch_size: int,
     dtype: str = "float32",
-) -> Evaluator:
-    """Return an evaluator of a fine-tuned model."""
+) -> tuple[Evaluator, str]:
+    """Return an evaluator of a fine-tuned model, and its fingerprint."""
     config, head = AlbertConfig.from_model_dir(directory), task.head
     evaluator = Evaluator(
         strategy, lambda: task.build_model(config, dtype), head, batch_size
     )
-    checkpoints.restore_weights(evaluator.model, directory)
+    prefix = checkpoints.restore_weights(evaluator.model, directory)
     distribution.broadcast(strategy, list(evaluator.weights.values()))
-    return evaluator
+    return evaluator, checkpoints.fingerprint(prefix)
 
 
 def averaged_outputs(task: Task) -> Callable:
@@ -152,6 +152,32 @@ def averaged_outputs(task: Task) -> Callable:
         return head.with_losses(mean, batch)
 
     return outputs
+
+
+def load_other(directory: str, setting: str, job: Job) -> Task:
+    """Check that another fine-tuned model fits a job; return its task.
+
+    Args:
+      directory: the other model's directory.
+      setting: the setting that names the directory.
+      job: the job that uses the other model.
+    """
+    received = {setting: directory}
+    require(
+        is_finetuned(directory),
+        f"`{setting}` must name fine-tuned model directories.",
+        **received,
+    )
+    tokenizer = load_tokenizer(directory)
+    require(
+        tokenizer.fingerprint() == job.tokenizer.fingerprint(),
+        f"All models of a run with `{setting}` must have the same tokenizer.",
+        **received,
+    )
+    config = AlbertConfig.from_model_dir(directory)
+    config.check_length("max_seq_length", job.task.config.max_seq_length)
+    config.check_pieces(tokenizer.vocab_size, directory)
+    return load_task(directory)
 
 
 def check_members(directories: Sequence[str], job: Job) -> None:
@@ -182,15 +208,19 @@ def load_ensemble(
     strategy: tf.distribute.Strategy,
     batch_size: int,
     dtype: str,
-) -> Evaluator:
-    """Return an evaluator of several models, for `averaged_outputs`."""
-    members = [
-        load_evaluator(directory, job.task, strategy, batch_size, dtype).model
-        for directory in directories
-    ]
+) -> tuple[Evaluator, str]:
+    """Return an evaluator of several models, and their fingerprints.
+
+    The evaluator is for `averaged_outputs`.
+    """
+    options = job.task, strategy, batch_size, dtype
+    pairs = [load_evaluator(directory, *options) for directory in directories]
+    evaluators, fingerprints = zip(*pairs, strict=True)
+    members = [evaluator.model for evaluator in evaluators]
     # `Evaluator` needs only these attributes of a model.
     model = types.SimpleNamespace(name="ensemble", weights=(), members=members)
-    return Evaluator(strategy, lambda: model, job.task.head, batch_size)
+    evaluator = Evaluator(strategy, lambda: model, job.task.head, batch_size)
+    return evaluator, "; ".join(fingerprints)
 
 
 def mean_threshold(directories: Sequence[str]) -> float | None:
@@ -254,7 +284,7 @@ def write_report(
     job: Job,
     evaluator: TaskEvaluator,
     writes: bool,
-    models: Sequence[str],
+    fingerprint: str,
 ) -> Metrics:
     """Evaluate and predict; return the metrics of the labeled splits.
 
@@ -267,7 +297,7 @@ def write_report(
       job: the job with the splits.
       evaluator: the evaluator of the model.
       writes: whether this process writes files.
-      models: the directories of the weights.
+      fingerprint: the fingerprint of the weights.
     """
     metrics, metadata = {}, {"task": job.task.name}
     metrics_file = files.join(folder, METRICS_FILE)
@@ -276,6 +306,7 @@ def write_report(
         values, predictions = evaluator.evaluate(split)
         measured = {**values, "examples": len(split.examples)}
         metrics[split.name] = measured if values else None
+        metadata[f"{split.name}_file"] = split.source if values else None
         part, _, suffix = split.name.partition("_")
         stem = {"eval": "eval_predictions", "predict": "predictions"}[part]
         path = files.join(folder, "_".join(filter(None, (stem, suffix))))
@@ -291,10 +322,9 @@ def write_report(
             if not values and split.name in earlier:
                 remove_tables(path)
     if writes:
-        model = "; ".join(map(checkpoints.fingerprint, models))
-        if earlier.get("model") != model:
+        if earlier.get("model") != fingerprint:
             earlier = {}  # results of other weights
-        named = {"model": model, **metadata}
+        named = {"model": fingerprint, **metadata}
         write_metrics(folder, {**earlier, **named, **metrics})
         if is_finetuned(folder):
             write_card(folder, folder)

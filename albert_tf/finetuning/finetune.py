@@ -22,19 +22,16 @@ from albert_tf.finetuning.finetuning_setup import (
     MEANS,
     Job,
     Settings,
-    prepare,
-    require_alike,
     seed_dir,
 )
 from albert_tf.finetuning.finetuning_trainer import (
     KeepThreshold,
-    check_complete,
     check_partners,
-    create_output_dir,
+    claim_folders,
     make_batches,
     make_trainer,
+    prepare_jobs,
     run_training,
-    with_recipe,
 )
 from albert_tf.finetuning.multitask import finetune_together
 from albert_tf.finetuning.soft_targets import objective_of, teach
@@ -50,8 +47,10 @@ from albert_tf.training.workers import explaining_lost_workers
 
 def train(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
-) -> Evaluator | None:
-    """Train; return the final evaluator, or None if training is incomplete.
+) -> tuple[Evaluator, str]:
+    """Train; return an evaluator, and the fingerprint of the final weights.
+
+    If training is incomplete, the fingerprint is "".
 
     Args:
       s: the settings, with every number of steps filled in.
@@ -71,14 +70,16 @@ def train(
     by_length = bucketed(s.run, strategy, "eval")
     evaluator = TaskEvaluator(trainer.evaluator, job.task, by_length)
     keep = KeepThreshold(s.training.eval_steps, job.best_metric, evaluator)
-    is_complete = run_training(
+    final = run_training(
         s, trainer, batches, lambda: evaluator.metrics(job.eval), keep, job
     )
-    return trainer.evaluator if is_complete else None
+    return trainer.evaluator, final and checkpoints.fingerprint(final)
 
 
-def load(s: Settings, job: Job, strategy: tf.distribute.Strategy) -> Evaluator:
-    """Return an evaluator of a fine-tuned model or of an ensemble."""
+def load(
+    s: Settings, job: Job, strategy: tf.distribute.Strategy
+) -> tuple[Evaluator, str]:
+    """Return an evaluator of a model or an ensemble, and its fingerprint."""
     options = strategy, s.training.eval_batch_size, s.training.dtype_policy
     if s.run.ensemble:
         return evaluation.load_ensemble(s.run.ensemble, job, *options)
@@ -87,33 +88,33 @@ def load(s: Settings, job: Job, strategy: tf.distribute.Strategy) -> Evaluator:
 
 def train_in_output_dir(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
-) -> tuple[Job, Evaluator | None]:
-    """Train in the locked output directory; return the job and an evaluator.
-
-    The evaluator is None if training is incomplete.
-    """
+) -> tuple[Job, Evaluator, str]:
+    """Train in the locked output directory; see `train`."""
     s = s.planned(len(job.training_split.features))
 
     def claim():
         nonlocal job
-        job = create_output_dir(s.run, job)
-        if not check_complete(s, job.best_metric, job):
-            s.write_flags()
+        (job,) = claim_folders(s, job.best_metric, {s.run.output_dir: job})
 
     with checkpoints.locked_model_dir(strategy, s.run.output_dir, claim):
-        return job, train(s, job, strategy)
+        return job, *train(s, job, strategy)
 
 
 def evaluate_and_predict(
-    s: Settings, job: Job, model: Evaluator, strategy: tf.distribute.Strategy
+    s: Settings,
+    job: Job,
+    model: Evaluator,
+    fingerprint: str,
+    strategy: tf.distribute.Strategy,
 ) -> Metrics:
     """Write metrics and predictions; return the metrics by split."""
     outputs = evaluation.averaged_outputs(job.task) if s.run.ensemble else None
     by_length = bucketed(s.run, strategy, "eval")
     evaluator = TaskEvaluator(model, job.task, by_length, outputs)
     folder, chief = s.run.output_dir, distribution.is_chief(strategy)
-    models = s.run.ensemble or [folder if s.run.in_place else s.run.source_dir]
-    metrics = evaluation.write_report(folder, job, evaluator, chief, models)
+    metrics = evaluation.write_report(
+        folder, job, evaluator, chief, fingerprint
+    )
     if chief and s.run.in_place:
         evaluation.save_threshold(folder, evaluator)
     return metrics
@@ -172,12 +173,12 @@ def run_job(
     The result is None if training is incomplete.
     """
     if s.run.do_train:
-        job, model = train_in_output_dir(s, job, strategy)
+        job, model, fingerprint = train_in_output_dir(s, job, strategy)
     else:
-        model = load(s, job, strategy)
-    if model is None:
+        model, fingerprint = load(s, job, strategy)
+    if not fingerprint:
         return None  # a later run resumes training
-    return evaluate_and_predict(s, job, model, strategy)
+    return evaluate_and_predict(s, job, model, fingerprint, strategy)
 
 
 def run_seeds(
@@ -225,34 +226,18 @@ def for_ensemble(s: Settings, job: Job) -> Job:
     return dataclasses.replace(job, task=task)
 
 
-def with_teacher_outputs(
-    s: Settings, job: Job, strategy: tf.distribute.Strategy
-) -> Job:
-    """Return the job with the teacher's outputs for its training examples."""
-    by_length = bucketed(s.run, strategy, "eval")
-    size = s.training.eval_batch_size
-    return teach(job, s.recipe, strategy, size, by_length)
-
-
 @explaining_lost_workers()
 def finetune_task(s: Settings) -> Metrics:
     """Train, evaluate and predict on one task; return the metrics by split."""
-    s.check()
-    workers = distribution.prepare_devices(s.devices)
-    with distribution.raise_everywhere(workers):
-        evaluation.check_results(s.run.output_dir)
-        job = prepare(s.run, s.data, s.task)
-        print(job.summary())
-        if s.run.do_train:
-            job = with_recipe(s.recipe, job)
-    require_alike(workers, s, job)
-    s.advise()
+    workers, (job,) = prepare_jobs(s, [s.data.task])
     if s.run.ensemble:
         job = for_ensemble(s, job)
     strategy = workers or distribution.make_strategy(s.devices)
     s = s.with_dtype(strategy)
     if s.recipe.teacher and s.run.do_train:
-        job = with_teacher_outputs(s, job, strategy)
+        by_length = bucketed(s.run, strategy, "eval")
+        size = s.training.eval_batch_size
+        job = teach(job, s.recipe, strategy, size, by_length)
     run = run_seeds if s.run.num_seeds > 1 else run_job
     return run(s, job, strategy) or {}
 

@@ -1,6 +1,7 @@
 """The setup of a fine-tuning run: its settings, and the checked inputs."""
 
 import dataclasses
+import functools
 import math
 import os
 from collections.abc import Sequence
@@ -31,10 +32,16 @@ from albert_tf.finetuning.recipe import RecipeConfig
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import find, is_finetuned, load_task
-from albert_tf.tasks.task import PARTS, Task, read_splits, with_settings
+from albert_tf.tasks.task import (
+    PARTS,
+    Task,
+    read_splits,
+    split_paths,
+    with_settings,
+)
 from albert_tf.tasks.task_config import DataConfig, TaskConfig
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
-from albert_tf.training import distribution
+from albert_tf.training import checkpoints, distribution
 from albert_tf.training.distribution import DistributionConfig, with_dtype
 from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.run import Hook
@@ -220,6 +227,12 @@ class FinetuningConfig:
         """Return the parts of the data that the run reads."""
         return tuple(part for part in PARTS if getattr(self, f"do_{part}"))
 
+    @functools.cached_property
+    def first_checkpoint(self) -> str:
+        """The checkpoint with the first weights; "" for random weights."""
+        from_model = self.init == "model_dir"
+        return checkpoints.for_inference(self.model_dir) if from_model else ""
+
     def encoder(self) -> AlbertConfig:
         """Return the architecture, with the dropout rates from the flags."""
         config = AlbertConfig.from_model_dir(self.source_dir)
@@ -340,11 +353,16 @@ CONFIGS = tuple(field.type for field in dataclasses.fields(Settings))[:-1]
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """A named split of the data, such as "eval" or "eval_matched"."""
+    """A named split of the data, such as "eval" or "eval_matched".
+
+    Attributes:
+      source: the file or table with the examples.
+    """
 
     name: str
     examples: Sequence[Any]
     features: Features
+    source: str = ""
 
 
 def metric_name(split: str, metric: str) -> str:
@@ -373,7 +391,11 @@ def choose_task(
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A task with its data and model, checked and ready to run."""
+    """A task with its data and model, checked and ready to run.
+
+    Attributes:
+      teacher: a fingerprint of the teacher's weights, if there is a teacher.
+    """
 
     task: Task
     config: AlbertConfig
@@ -381,6 +403,7 @@ class Job:
     train: tuple[Split, ...]
     eval: tuple[Split, ...]
     predict: tuple[Split, ...]
+    teacher: str | None = None
 
     @property
     def training_split(self) -> Split:
@@ -410,32 +433,6 @@ class Job:
             )
             lines += [f"    {line}" for line in split_notes]
         return "\n".join(lines)
-
-
-def load_other(directory: str, setting: str, job: Job) -> Task:
-    """Check that another fine-tuned model fits a job; return its task.
-
-    Args:
-      directory: the other model's directory.
-      setting: the setting that names the directory.
-      job: the job that uses the other model.
-    """
-    received = {setting: directory}
-    require(
-        is_finetuned(directory),
-        f"`{setting}` must name fine-tuned model directories.",
-        **received,
-    )
-    tokenizer = load_tokenizer(directory)
-    require(
-        tokenizer.fingerprint() == job.tokenizer.fingerprint(),
-        f"All models of a run with `{setting}` must have the same tokenizer.",
-        **received,
-    )
-    config = AlbertConfig.from_model_dir(directory)
-    config.check_length("max_seq_length", job.task.config.max_seq_length)
-    config.check_pieces(tokenizer.vocab_size, directory)
-    return load_task(directory)
 
 
 def prepare(
@@ -469,10 +466,12 @@ def prepare(
             task = task.evaluated_on(first)
     splits: dict[str, tuple] = dict.fromkeys(PARTS, ())
     for part, by_split in examples.items():
+        sources = split_paths(task, data, part)
         for name, rows in by_split.items():
             features = task.features(rows, tokenizer)
             full_name = "_".join(filter(None, (part, name)))
-            splits[part] += (Split(full_name, rows, features),)
+            source = str(sources[name])
+            splits[part] += (Split(full_name, rows, features, source),)
     return Job(task, config, tokenizer, **splits)
 
 
@@ -492,7 +491,7 @@ def require_alike(
     configs = (c for c in s.configs() if c is not s.devices)
     values = {k: v for config in configs for k, v in vars(config).items()}
     contents = {
-        f"{x.name} examples of {job.task.name}": x.features.fingerprint()
+        f"{x.name} examples of {job.task.name}": x.features.checksum()
         for job in jobs
         for x in (*job.train, *job.eval, *job.predict)
     }

@@ -7,7 +7,7 @@ Shapes: B rows of tokens, T tokens, E embedding width.
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -19,12 +19,15 @@ from albert_tf.finetuning import soft_targets
 from albert_tf.finetuning.evaluation import (
     TaskEvaluator,
     bucketed,
+    check_results,
     save_threshold,
 )
 from albert_tf.finetuning.finetuning_setup import (
     FinetuningConfig,
     Job,
     Settings,
+    prepare,
+    require_alike,
 )
 from albert_tf.finetuning.recipe import (
     RecipeConfig,
@@ -39,6 +42,7 @@ from albert_tf.model.ops import is_tpu
 from albert_tf.tasks.batches import length_step, training_batches
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import is_finetuned, load_task
+from albert_tf.tasks.task import Task
 from albert_tf.training import checkpoint_files, checkpoints, distribution
 from albert_tf.training.evaluator import Batch, Objective
 from albert_tf.training.history import History
@@ -88,10 +92,6 @@ class FinetuningTrainer(Trainer):
             *trainer,
             trainable=lambda name: not frozen(name, recipe.freeze, config),
         )
-
-    def facts(self) -> dict[str, RunFact]:
-        recipe_facts = facts(self.recipe, change="another recipe")
-        return super().facts() | recipe_facts
 
     # Adversarial training.
 
@@ -176,6 +176,29 @@ def with_recipe(recipe: RecipeConfig, job: Job) -> Job:
     return with_class_weights(job, recipe.class_weights)
 
 
+def prepare_jobs(
+    s: Settings, names: Sequence[str | None]
+) -> tuple[tf.distribute.Strategy | None, list[Job]]:
+    """Read and check all inputs; return the workers' strategy and the jobs.
+
+    Args:
+      s: the settings.
+      names: the tasks to use as `DataConfig.task`.
+    """
+    s.check()
+    workers, jobs = distribution.prepare_devices(s.devices), []
+    with distribution.raise_everywhere(workers):
+        check_results(s.run.output_dir)
+        for name in names:
+            data = dataclasses.replace(s.data, task=name)
+            job = prepare(s.run, data, s.task)
+            print(job.summary())
+            jobs.append(with_recipe(s.recipe, job) if s.run.do_train else job)
+    require_alike(workers, s, *jobs)
+    s.advise()
+    return workers, jobs
+
+
 def training_step(
     run: FinetuningConfig, training: TrainingConfig, strategy, max_length: int
 ) -> int:
@@ -251,36 +274,6 @@ def check_partners(s: Settings, job: Job, replicas: int) -> None:
     )
 
 
-def create_output_dir(run: FinetuningConfig, job: Job) -> Job:
-    """Create the output directory; raise an error if it contains another model.
-
-    Returns:
-      The job. If neither an evaluation nor a flag sets the threshold, the job
-      uses the threshold saved with the existing weights.
-    """
-    task, resumes = job.task, checkpoint_files.latest(run.output_dir)
-    require(
-        is_finetuned(run.output_dir) or not resumes,
-        "Any model in `output_dir` must be fine-tuned; choose another folder.",
-        output_dir=run.output_dir,
-    )
-    checkpoints.create_model_dir(run.output_dir, job.config)
-    if resumes:
-        earlier = load_task(run.output_dir)
-        require(
-            task.identity() == earlier.identity(),
-            "`output_dir` contains a model with a different task, labels, "
-            "columns or lengths; choose another folder.",
-            output_dir=run.output_dir,
-        )
-        if task.config.null_score_diff_threshold is None:
-            value = earlier.config.null_score_diff_threshold
-            task = task.replaced(null_score_diff_threshold=value)
-    job.tokenizer.save(run.output_dir)
-    task.save(run.output_dir)
-    return job if run.do_eval else dataclasses.replace(job, task=task)
-
-
 def make_trainer(
     s: Settings,
     config: AlbertConfig,
@@ -300,8 +293,9 @@ def make_trainer(
         config=config,
     )
     warn_of_warmup(trainer)
-    if s.run.init == "model_dir":
-        checkpoints.restore_weights(trainer.model, s.run.model_dir, ENCODER)
+    if s.run.first_checkpoint:
+        first = s.run.first_checkpoint
+        checkpoints.restore_model(first, trainer.model, ENCODER)
         distribution.broadcast(strategy, list(trainer.weights.values()))
     return trainer
 
@@ -328,30 +322,30 @@ PART_CHANGES = {
     "train": "training continues with other examples",
     "eval": "`best` compares evaluations of different examples",
 }
+FIRST_WEIGHTS = "first weights"
+RECIPE = "another recipe"
 
 
-def example_facts(*jobs: Job) -> dict[str, RunFact]:
-    """Return {name: fact} about the examples, to compare when a run resumes."""
-    facts = {}
-    for part, change in PART_CHANGES.items():
-        for job in jobs:
+def run_facts(s: Settings, *jobs: Job) -> dict[str, RunFact]:
+    """Return {name: fact} to compare when a run resumes; see `Run`."""
+    table = facts(*s.configs()) | facts(s.recipe, change=RECIPE)
+    del table["teacher"]  # its folder; the weights are compared instead
+    run = s.run
+    value = run.init
+    if run.first_checkpoint:
+        value = checkpoints.fingerprint(run.first_checkpoint)
+    table[FIRST_WEIGHTS] = RunFact(value, "no effect")
+    by_length = run.length_bucketing == "all"
+    table["length_bucketing=all"] = RunFact(by_length, "other batches")
+    for job in jobs:
+        table["teacher weights"] = RunFact(job.teacher, RECIPE)
+        for part, change in PART_CHANGES.items():
             for split in getattr(job, part):
-                checksum = split.features.data_checksum()
+                checksum = split.features.checksum()
                 value = f"{len(split.examples)} examples, {checksum:08x}"
                 name = f"{split.name} data of {job.task.name}"
-                facts[name] = RunFact(value, change)
-    return facts
-
-
-FIRST_WEIGHTS = "first weights"
-
-
-def first_weights(run: FinetuningConfig) -> dict[str, RunFact]:
-    """Return {name: fact} about the weights with which a run begins."""
-    value = run.init
-    if value == "model_dir":
-        value = checkpoints.fingerprint(run.model_dir)
-    return {FIRST_WEIGHTS: RunFact(value, "no effect")}
+                table[name] = RunFact(value, change)
+    return table
 
 
 def check_complete(s: Settings, metric: str, *jobs: Job) -> bool:
@@ -377,22 +371,21 @@ def check_complete(s: Settings, metric: str, *jobs: Job) -> bool:
     if not last:
         return False
     step, folder = checkpoint_files.number(last), s.run.output_dir
-    earlier = checkpoint_files.read_facts(last)
-    initial = first_weights(s.run)[FIRST_WEIGHTS].value
+    earlier, used = checkpoint_files.read_facts(last), run_facts(s, *jobs)
+    first = used[FIRST_WEIGHTS].value
     require(
-        earlier.get(FIRST_WEIGHTS, initial) == initial,
+        earlier.get(FIRST_WEIGHTS, first) == first,
         "`output_dir` contains a run that began with other weights; choose "
         "another folder.",
         output_dir=f"{folder} from {earlier.get(FIRST_WEIGHTS)}",
-        model_dir=f"{s.run.model_dir} with {initial}",
+        model_dir=f"{s.run.model_dir} with {first}",
     )
     stopping = EarlyStopping(s.training.eval_steps, s.recipe, metric)
     if step < s.training.num_train_steps and not stopping.ended(
         History(folder, step)
     ):
         return False
-    used = facts(s.optimizer, s.recipe, change="another recipe")
-    used |= facts(s.training) | example_facts(*jobs)
+    used |= facts(s.optimizer, change="another update rule")
     del used["dtype"]  # may depend on the device
     harmless = ROUNDING, PART_CHANGES["eval"]
     used = {k: v for k, v in used.items() if not v.change.startswith(harmless)}
@@ -405,6 +398,63 @@ def check_complete(s: Settings, metric: str, *jobs: Job) -> bool:
     return True
 
 
+def earlier_task(folder: str, job: Job) -> Task:
+    """Return the task of the model in a folder, or the job's if there is none.
+
+    Raises:
+      InputError: if the folder contains another model than the job's.
+    """
+    has_weights = checkpoints.has_weights(folder)
+    require(
+        is_finetuned(folder) or not has_weights,
+        "Any model in `output_dir` must be fine-tuned; choose another folder.",
+        output_dir=folder,
+    )
+    checkpoints.check_claim(folder, job.config)
+    earlier = load_task(folder) if has_weights else job.task
+    require(
+        job.task.identity() == earlier.identity(),
+        "`output_dir` contains a model with a different task, labels, "
+        "columns or lengths; choose another folder.",
+        output_dir=folder,
+    )
+    return earlier
+
+
+def claim_folders(
+    s: Settings, metric: str, jobs: dict[str, Job]
+) -> tuple[Job, ...]:
+    """Write the files next to the checkpoints, after all checks; return jobs.
+
+    If neither an evaluation nor a flag sets the threshold, a job uses the
+    threshold saved with the weights in its folder.
+
+    Args:
+      s: the settings.
+      metric: see `check_complete`.
+      jobs: {folder: job}; the folder is `output_dir` or in `output_dir`.
+    """
+    earlier = [earlier_task(folder, job) for folder, job in jobs.items()]
+    is_complete = check_complete(s, metric, *jobs.values())
+    first = next(iter(jobs.values()))
+    for folder, job in ({s.run.output_dir: first} | jobs).items():
+        checkpoints.create_model_dir(folder, job.config)
+        job.tokenizer.save(folder)
+    claimed = []
+    for (folder, job), saved in zip(jobs.items(), earlier, strict=True):
+        task = job.task
+        if task.config.null_score_diff_threshold is None:
+            value = saved.config.null_score_diff_threshold
+            task = task.replaced(null_score_diff_threshold=value)
+        task.save(folder)
+        claimed.append(
+            job if s.run.do_eval else dataclasses.replace(job, task=task)
+        )
+    if not is_complete:
+        s.write_flags()
+    return tuple(claimed)
+
+
 def run_training(
     s: Settings,
     trainer: FinetuningTrainer,
@@ -412,11 +462,11 @@ def run_training(
     evaluate: Callable[[], dict[str, float]],
     keep: KeepBest,
     *jobs: Job,
-) -> bool:
-    """Train; return whether the run is complete.
+) -> str:
+    """Train; return the checkpoint with the final weights.
 
-    After a complete run, the model has its final weights. An incomplete run can
-    be resumed.
+    The model then has these weights. If the run is incomplete, so that it can
+    be resumed, the result is "".
 
     Args:
       s: the settings.
@@ -427,10 +477,7 @@ def run_training(
       *jobs: the tasks, with their examples.
     """
     interval = s.training.eval_steps
-    run_facts = (
-        facts(*s.configs()) | example_facts(*jobs) | first_weights(s.run)
-    )
-    run = Run(trainer, s.run.output_dir, run_facts)
+    run = Run(trainer, s.run.output_dir, run_facts(s, *jobs))
     hooks = standard(s.training, None, *s.hooks)
     if s.run.do_eval:
         early_stopping = EarlyStopping(interval, s.recipe, keep.metric)
@@ -446,6 +493,6 @@ def run_training(
             if s.optimizer.ema_decay or best != run.last_good:
                 keep.keep(run)
     with distribution.raise_everywhere(trainer.strategy):
-        if is_complete:
-            checkpoints.restore_weights(trainer.model, s.run.output_dir)
-    return is_complete
+        if not is_complete:
+            return ""
+        return checkpoints.restore_weights(trainer.model, s.run.output_dir)

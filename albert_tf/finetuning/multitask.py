@@ -1,6 +1,5 @@
 """Training of several tasks that share an encoder, with mixed batches."""
 
-import dataclasses
 import types
 from collections.abc import Callable, Sequence
 
@@ -13,25 +12,18 @@ from albert_tf.finetuning.evaluation import (
     Metrics,
     TaskEvaluator,
     bucketed,
-    check_results,
     save_threshold,
     write_metrics,
     write_report,
 )
-from albert_tf.finetuning.finetuning_setup import (
-    Job,
-    Settings,
-    prepare,
-    require_alike,
-)
+from albert_tf.finetuning.finetuning_setup import Job, Settings
 from albert_tf.finetuning.finetuning_trainer import (
     FinetuningTrainer,
-    check_complete,
-    create_output_dir,
+    claim_folders,
     make_batches,
     make_trainer,
+    prepare_jobs,
     run_training,
-    with_recipe,
 )
 from albert_tf.finetuning.recipe import RecipeConfig
 from albert_tf.finetuning.soft_targets import objective_of
@@ -241,17 +233,6 @@ def task_weights(s: Settings, jobs: dict[str, Job]) -> list[float]:
     return [weight / sum(weights) for weight in weights]
 
 
-def prepare_jobs(s: Settings, names: Sequence[str]) -> dict[str, Job]:
-    """Read and check the data of each task; return {task: job}."""
-    jobs = {}
-    for name in names:
-        data = dataclasses.replace(s.data, task=name)
-        job = prepare(s.run, data, s.task)
-        print(job.summary())
-        jobs[job.task.name] = with_recipe(s.recipe, job)
-    return jobs
-
-
 def task_evaluator(
     s: Settings, job: Job, trainer: FinetuningTrainer
 ) -> TaskEvaluator:
@@ -286,19 +267,30 @@ def finish(
     jobs: dict[str, Job],
     evaluators: dict[str, TaskEvaluator],
     trainer: FinetuningTrainer,
+    final: str,
 ) -> Metrics:
-    """Write every task's model directory; return the metrics by split."""
+    """Write every task's model directory; return the metrics by split.
+
+    Args:
+      s: the settings.
+      jobs: the jobs by task.
+      evaluators: the evaluators by task.
+      trainer: the trainer, whose model has the final weights.
+      final: the checkpoint with the final weights.
+    """
     metrics, chief = {}, distribution.is_chief(trainer.strategy)
+    fingerprint = ""
     flags = files.join(s.run.output_dir, FLAG_FILE)
     for name, job in jobs.items():
         folder = files.join(s.run.output_dir, name)
         if chief:
-            checkpoint = checkpoints.for_inference(s.run.output_dir)
             table = trainer.model.encoder() | trainer.model.head(name)
-            checkpoints.save(folder, table, checkpoint_files.number(checkpoint))
+            step = checkpoint_files.number(final)
+            saved = checkpoints.save(folder, table, step)
+            fingerprint = checkpoints.fingerprint(saved)
             if files.exists(flags):  # for the card
                 files.copy(flags, files.join(folder, FLAG_FILE))
-        splits = write_report(folder, job, evaluators[name], chief, [folder])
+        splits = write_report(folder, job, evaluators[name], chief, fingerprint)
         if chief:
             save_threshold(folder, evaluators[name])
         metrics |= {f"{name}_{split}": x for split, x in splits.items()}
@@ -307,29 +299,20 @@ def finish(
     return metrics
 
 
-def make_directories(s: Settings, jobs: dict[str, Job]) -> dict[str, Job]:
+def claim_task_folders(s: Settings, jobs: dict[str, Job]) -> dict[str, Job]:
     """Create the folders of the run and its tasks; return the tasks' jobs."""
-    first, output_dir = next(iter(jobs.values())), s.run.output_dir
-    folders = {name: files.join(output_dir, name) for name in jobs}
+    output_dir = s.run.output_dir
+    folders = {files.join(output_dir, name): job for name, job in jobs.items()}
     require(
-        all(map(is_finetuned, folders.values()))
-        or not checkpoint_files.latest(output_dir),
+        all(map(is_finetuned, folders))
+        or not checkpoints.has_weights(output_dir),
         "`output_dir` must not contain a model of different tasks; choose "
         "another folder.",
         output_dir=output_dir,
         task=",".join(jobs),
     )
-    checkpoints.create_model_dir(output_dir, first.config)
-    first.tokenizer.save(output_dir)
-    jobs = {
-        name: create_output_dir(
-            dataclasses.replace(s.run, output_dir=folders[name]), job
-        )
-        for name, job in jobs.items()
-    }
-    if not check_complete(s, BEST_METRIC, *jobs.values()):
-        s.write_flags()
-    return jobs
+    checkpoints.check_claim(output_dir, next(iter(jobs.values())).config)
+    return dict(zip(jobs, claim_folders(s, BEST_METRIC, folders), strict=True))
 
 
 def train(
@@ -354,7 +337,7 @@ def train(
     }
     batches = mixed_batches(jobs, sizes, s, strategy)
     keep = KeepBest(s.training.eval_steps, BEST_METRIC)
-    is_complete = run_training(
+    final = run_training(
         s,
         trainer,
         batches,
@@ -362,7 +345,7 @@ def train(
         keep,
         *jobs.values(),
     )
-    return finish(s, jobs, evaluators, trainer) if is_complete else None
+    return finish(s, jobs, evaluators, trainer, final) if final else None
 
 
 @explaining_lost_workers()
@@ -372,14 +355,8 @@ def finetune_together(s: Settings) -> Metrics:
     Args:
       s: the settings; `data.task` names several tasks.
     """
-    s.check()
-    names = task_names(s)
-    workers = distribution.prepare_devices(s.devices)
-    with distribution.raise_everywhere(workers):
-        check_results(s.run.output_dir)
-        jobs = prepare_jobs(s, names)
-    require_alike(workers, s, *jobs.values())
-    s.advise()
+    workers, prepared = prepare_jobs(s, task_names(s))
+    jobs = {job.task.name: job for job in prepared}
     s = s.planned(sum(sizes_of(jobs)))
     weights = task_weights(s, jobs)
     strategy = workers or distribution.make_strategy(s.devices)
@@ -392,7 +369,7 @@ def finetune_together(s: Settings) -> Metrics:
 
     def begin():
         nonlocal jobs
-        jobs = make_directories(s, jobs)
+        jobs = claim_task_folders(s, jobs)
 
     with checkpoints.locked_model_dir(strategy, s.run.output_dir, begin):
         return train(s, jobs, weights, sizes, strategy) or {}

@@ -6,8 +6,8 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.base.errors import require
-from albert_tf.finetuning.evaluation import load_evaluator
-from albert_tf.finetuning.finetuning_setup import Job, load_other
+from albert_tf.finetuning.evaluation import load_evaluator, load_other
+from albert_tf.finetuning.finetuning_setup import Job
 from albert_tf.finetuning.recipe import RecipeConfig, named_weights
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.features import Features
@@ -242,7 +242,9 @@ def teach(
     """Return the job with a teacher's outputs for its training examples."""
     directory, split = recipe.teacher, job.training_split
     task = load_teacher(directory, job)
-    evaluator = load_evaluator(directory, task, strategy, batch_size)
+    evaluator, fingerprint = load_evaluator(
+        directory, task, strategy, batch_size
+    )
     print(f"Computing outputs of teacher {directory} for the training examples")
     outputs = evaluator.predict(
         lambda: evaluation_batches(split.features, batch_size, bucketed),
@@ -253,4 +255,4 @@ def teach(
         outputs = {name: value[..., order] for name, value in outputs.items()}
     features = with_teacher(split.features, outputs, task.head.token_outputs)
     train = (dataclasses.replace(split, features=features),)
-    return dataclasses.replace(job, train=train)
+    return dataclasses.replace(job, train=train, teacher=fingerprint)

@@ -148,19 +148,8 @@ class Features:
         arrays = ids, is_token.astype(np.int32), is_second.astype(np.int32)
         return dict(zip(INPUTS, arrays, strict=True))
 
-    def fingerprint(self) -> int:
-        """Return a checksum of all fields."""
-        crc = 0
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            arrays = value if isinstance(value, dict) else {"": value}
-            for name, array in sorted(arrays.items()):
-                crc = zlib.crc32(f"{field.name}/{name}".encode(), crc)
-                crc = zlib.crc32(np.asarray(array).tobytes(), crc)
-        return crc
-
-    def data_checksum(self) -> int:
-        """Return a checksum of the tokens and labels only."""
+    def checksum(self) -> int:
+        """Return a checksum of the tokens and labels."""
         arrays = [self.tokens, self.row_splits, self.second_starts]
         for table in self.arrays, self.token_arrays:
             arrays += [table["labels"]] if "labels" in table else []

@@ -109,10 +109,16 @@ class Scorer:
     Args:
       model: a model with a masked-LM head.
       tokenizer: the model's tokenizer.
+      weights: a name for the model's weights.
     """
 
-    def __init__(self, model: AlbertForPretraining, tokenizer: Tokenizer):
-        self.model, self.tokenizer = model, tokenizer
+    def __init__(
+        self,
+        model: AlbertForPretraining,
+        tokenizer: Tokenizer,
+        weights: str = "",
+    ):
+        self.model, self.tokenizer, self.weights = model, tokenizer, weights
         inputs = [tf.TensorSpec([None, None], tf.int32)] * 2
         self.compute = tf.function(
             self._losses, input_signature=inputs, autograph=False
@@ -192,17 +198,17 @@ class Scorer:
 
 def load_scorer(model_dir: str) -> Scorer:
     """Return a scorer for the model in a model directory."""
-    stored = checkpoints.read_table(checkpoints.for_inference(model_dir))
+    prefix = checkpoints.for_inference(model_dir)
     require(
-        any(name.startswith("mlm/") for name in stored),
+        any(x.startswith("mlm/") for x in checkpoints.read_table(prefix)),
         "`model_dir` must contain a pretrained model with a masked-LM head; "
         "fine-tuned models have none.",
         model_dir=model_dir,
     )
     model = AlbertForPretraining(AlbertConfig.from_model_dir(model_dir))
-    heads = ("albert/", "mlm/")
-    checkpoints.restore_weights(model, model_dir, only=heads)
-    return Scorer(model, load_tokenizer(model_dir))
+    checkpoints.restore_model(prefix, model, only=("albert/", "mlm/"))
+    fingerprint = checkpoints.fingerprint(prefix)
+    return Scorer(model, load_tokenizer(model_dir), fingerprint)
 
 
 def accuracy(correct: Sequence[bool]) -> dict:
@@ -237,19 +243,6 @@ def summarize(pairs: Sequence[Pair], correct: Sequence[bool]) -> dict:
     return {"accuracy": round(float(np.mean(means)), 5), **tables}
 
 
-def score_minimal_pairs(config: MinimalPairsConfig) -> dict:
-    """Score a model on minimal pairs; write and return the accuracies."""
-    pairs = read_pairs(config)
-    scorer = load_scorer(config.model_dir)
-    sentences = [s for pair in pairs for s in (pair.good, pair.bad)]
-    locations = [location for pair in pairs for location in [pair.where] * 2]
-    good, bad = scorer(sentences, locations).reshape(-1, 2).T
-    model = {"model": checkpoints.fingerprint(config.model_dir)}
-    summary = model | summarize(pairs, good > bad)
-    files.write_json(config.output_file, summary)
-    return summary
-
-
 @program.command(MinimalPairsConfig)
 def minimal_pairs(config: MinimalPairsConfig) -> dict:
     """Score a model on minimal pairs; write and return the accuracies.
@@ -258,7 +251,13 @@ def minimal_pairs(config: MinimalPairsConfig) -> dict:
     to `high`, and the number of `pairs`; the top level contains the mean over
     paradigms, and the step and a checksum of the `model`.
     """
-    summary = score_minimal_pairs(config)
+    pairs = read_pairs(config)
+    scorer = load_scorer(config.model_dir)
+    sentences = [s for pair in pairs for s in (pair.good, pair.bad)]
+    locations = [location for pair in pairs for location in [pair.where] * 2]
+    good, bad = scorer(sentences, locations).reshape(-1, 2).T
+    summary = {"model": scorer.weights} | summarize(pairs, good > bad)
+    files.write_json(config.output_file, summary)
     rows = [("paradigm", "accuracy", "from", "to", "pairs")]
     for name, row in summary["paradigm"].items():
         shares = (f"{row[key]:.1%}" for key in ("accuracy", "low", "high"))

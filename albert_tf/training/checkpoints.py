@@ -284,12 +284,11 @@ def has_weights(model_dir: str) -> bool:
     return any(map(checkpoint_files.listed, folders))
 
 
-def fingerprint(model_dir: str) -> str:
-    """Return a fingerprint of a model's weights: the step and a checksum.
+def fingerprint(prefix: str) -> str:
+    """Return a fingerprint of a checkpoint: its step and a checksum.
 
     The checksum covers the index, which contains each variable's checksum.
     """
-    prefix = for_inference(model_dir)
     crc = zlib.crc32(files.read_bytes(f"{prefix}.index"))
     return f"step {checkpoint_files.number(prefix)}, {crc:08x}"
 
@@ -351,19 +350,16 @@ def locked_model_dir(
         yield
 
 
-def restore_weights(
-    model, model_dir: str, only: tuple[str, ...] = ("",)
-) -> str:
-    """Restore weights from a model directory; return the checkpoint's prefix.
+def restore_model(prefix: str, model, only: tuple[str, ...] = ("",)) -> None:
+    """Restore a model's weights from a checkpoint.
 
     Args:
+      prefix: the checkpoint's path without `.index`.
       model: a built model.
-      model_dir: a model directory.
       only: prefixes of the names to restore, such as `("albert/",)` for a model
         with a new head; other variables keep their values and may be missing
         from the checkpoint.
     """
-    prefix = for_inference(model_dir)
     variables = {
         name: variable
         for name, variable in named_variables(model).items()
@@ -371,4 +367,15 @@ def restore_weights(
     }
     ignored = [name for name in read_table(prefix) if not name.startswith(only)]
     restore(prefix, variables, ignore=(OPTIMIZER, *ignored))
+
+
+def restore_weights(
+    model, model_dir: str, only: tuple[str, ...] = ("",)
+) -> str:
+    """Restore weights from a model directory; return the checkpoint's prefix.
+
+    For the other arguments, see `restore_model`.
+    """
+    prefix = for_inference(model_dir)
+    restore_model(prefix, model, only)
     return prefix

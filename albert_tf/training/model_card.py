@@ -118,9 +118,17 @@ def rows_of(folder: str, split: str) -> list[dict]:
 
 
 def metrics_of(folder: str) -> dict[str, dict[str, float]]:
-    """Return {split: metrics} of the last evaluation, and its step."""
+    """Return {split: metrics} of the last evaluation.
+
+    The names of splits include their files, which may differ from the run's.
+    After pretraining, the metrics include the step.
+    """
     measured = files.read_optional_json(folder, "metrics.json")
-    splits = {k: v for k, v in measured.items() if isinstance(v, dict)}
+    splits = {}
+    for split, values in measured.items():
+        if isinstance(values, dict):
+            file = measured.get(f"{split}_file")
+            splits[f"{split} of {file}" if file else split] = values
     last = [] if splits else rows_of(folder, "eval")[-1:]
     return splits | {
         row["split"]: {k: v for k, v in row.items() if k != "split"}
@@ -237,10 +245,13 @@ def card(folder: str, source: str, form: str) -> str:
         "Metrics": metrics_table(metrics_of(source)),
         "How to load it": [f"```{language}", loading(form, kind, name), "```"],
     }
-    noted = [row for row in rows_of(source, HEALTH) if "note" in row]
-    if noted:
-        lines = [f"- Step {row['step']}: {row['note']}" for row in noted]
-        sections["Notes"] = lines
+    notes = [
+        f"- Step {row['step']}: {row['note']}"
+        for row in rows_of(source, HEALTH)
+        if "note" in row
+    ]
+    if notes:
+        sections["Notes"] = notes
     if records := settings_of_records(flags):
         sections["Settings of the records"] = ["```", *records, "```"]
     if flagfile:

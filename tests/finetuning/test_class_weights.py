@@ -14,7 +14,7 @@ from tiny_runs import build, eagerly, predictions, run
 
 from albert_tf.base.errors import InputError
 from albert_tf.finetuning.finetuning_setup import Job, Split
-from albert_tf.finetuning.multitask import prepare_jobs
+from albert_tf.finetuning.finetuning_trainer import prepare_jobs
 from albert_tf.finetuning.recipe import RecipeConfig
 from albert_tf.finetuning.soft_targets import (
     balanced,
@@ -150,8 +150,8 @@ def test_named_classes_of_sets():
     task = find("multilabel").fitted(examples_of("multilabel"))
     found = weights_of_classes(np.zeros([4, 3], int), task, {"y": 3.5})
     assert found.tolist() == [[1, 1], [1, 3.5], [1, 1]]
-    told = "Class weights: x 1 (no 1), y 3.5 (no 1), z 1 (no 1)"
-    assert summary(found, task) == told
+    expected = "Class weights: x 1 (no 1), y 3.5 (no 1), z 1 (no 1)"
+    assert summary(found, task) == expected
 
 
 def test_weights_of_one_of_several_classes():
@@ -246,15 +246,10 @@ def test_every_task_of_several_is_balanced(shallow, tmp_path):
         do_train=True,
         class_weights=("balanced",),
     )
-    jobs = prepare_jobs(s, ["sst-2", "cola"])
-    found = {
-        name: job.train[0].features.arrays["label_weights"].tolist()
-        for name, job in jobs.items()
-    }
-    assert found == {
-        name: pytest.approx([2, 2 / 3, 2 / 3, 2 / 3])
-        for name in ("sst-2", "cola")
-    }
+    _, jobs = prepare_jobs(s, ["sst-2", "cola"])
+    for job in jobs:
+        found = job.train[0].features.arrays["label_weights"].tolist()
+        assert found == pytest.approx([2, 2 / 3, 2 / 3, 2 / 3])
 
 
 @pytest.mark.parametrize(

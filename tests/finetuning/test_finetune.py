@@ -19,7 +19,6 @@ from albert_tf.finetuning.finetuning_setup import prepare
 from albert_tf.tasks.classification import Classification
 from albert_tf.training import checkpoint_files, checkpoints
 from albert_tf.training.distribution import make_strategy
-from albert_tf.training.history import History
 
 
 def test_a_keyword_is_learned(finished):
@@ -30,7 +29,7 @@ def test_a_keyword_is_learned(finished):
     assert metrics["eval"]["examples"] == 53
 
 
-def test_what_a_run_leaves(finished):
+def test_what_a_run_leaves(finished, opinions):
     """The output is a model directory with all files for later runs."""
     output, metrics = finished
     names = set(os.listdir(output))
@@ -43,6 +42,8 @@ def test_what_a_run_leaves(finished):
     with open(os.path.join(output, "metrics.json")) as file:
         written = json.load(file)
     assert written.pop("model").startswith("step ")
+    for split in ("eval", "predict"):
+        assert written.pop(f"{split}_file") == opinions[f"{split}_file"]
     assert written == {"task": "classification", **metrics}
     assert not [name for name in names if ".tmp" in name]
 
@@ -53,10 +54,12 @@ def test_predictions_stand_beside_their_examples(finished, opinions):
         ("eval_predictions.tsv", "eval_file"),
         ("predictions.tsv", "predict_file"),
     ):
-        given = predictions(opinions[flag])
+        examples = predictions(opinions[flag])
         found = predictions(os.path.join(finished[0], name))
-        assert [r["label"] for r in found] == [r["label"] for r in given]
-        assert [r["id"] for r in found] == [str(i) for i in range(len(given))]
+        assert [r["label"] for r in found] == [r["label"] for r in examples]
+        assert [r["id"] for r in found] == [
+            str(i) for i in range(len(examples))
+        ]
         for row in found:
             p = {name: float(row[f"p({name})"]) for name in ("bad", "good")}
             assert sum(p.values()) == pytest.approx(1.0, abs=1e-5)
@@ -100,9 +103,26 @@ def test_metrics_are_those_of_one_model(finished, opinions, copy, tmp_path):
     first = measure(finished[0], **evaluated)
     both = measure(str(copy), **predicted)  # the same weights elsewhere
     assert both.pop("predict") == pytest.approx(finished[1]["predict"])
+    assert both.pop("predict_file") == opinions["predict_file"]
     assert both == first
     found = measure(other, **predicted)
     assert "eval" not in found and found["model"] != first["model"]
+
+
+@eagerly()
+def test_a_card_names_the_examples_of_its_metrics(finished, opinions, copy):
+    """The card of a model that is evaluated in place names each split's file.
+
+    The files may differ from those in the run's flags.
+    """
+    other = opinions["train_file"]
+    values = {"model_dir": str(copy), "output_dir": str(copy)}
+    run(**values, do_eval=True, eval_file=other)
+    lines = (copy / "README.md").read_text("utf-8").splitlines()
+    rows = [line for line in lines if line.startswith("| ")]
+    assert f"| eval of {other} | examples | 300 |" in rows
+    assert f"| predict of {opinions['predict_file']} | examples | 37 |" in rows
+    assert not any(opinions["eval_file"] in row for row in rows)
 
 
 @eagerly()
@@ -127,29 +147,13 @@ def test_unlabeled_examples_replace_labeled_ones(finished, opinions, tmp_path):
     assert (output / "errors.tsv").read_text() == "mine"
     for file in (labeled, unlabeled):
         found = run(**values, do_predict=True, predict_file=str(file))
-        known = file == labeled
+        is_labeled = file == labeled
         written = json.loads((output / "metrics.json").read_text())
-        assert ("predict" in written) == ("predict" in found) == known
-        assert (output / "confusion.tsv").exists() == known
+        assert ("predict" in written) == ("predict" in found) == is_labeled
+        assert (output / "confusion.tsv").exists() == is_labeled
     assert "eval" in written
     assert (output / "eval_confusion.tsv").exists()
     assert len(predictions(output / "predictions.tsv")) == 4
-
-
-def test_a_refused_run_leaves_the_folder_as_it_was(copy, pretrained, opinions):
-    """A run that is refused because its folder is in use writes no flags."""
-    flags = os.path.join(copy, "run.flags")
-    before = pathlib.Path(flags).read_text()
-    with files.locked(str(copy), "output_dir"):
-        message = refusal(
-            model_dir=pretrained,
-            output_dir=str(copy),
-            do_train=True,
-            random_seed=7,
-            **opinions,
-        )
-    assert "another run is still writing" in message
-    assert pathlib.Path(flags).read_text() == before
 
 
 @pytest.mark.parametrize("trains", [True, False])
@@ -233,7 +237,7 @@ def test_metrics_do_not_depend_on_the_batch(
 
     Evaluation does not prepare the recipe for training.
     """
-    monkeypatch.setattr(finetuning_run, "with_recipe", None)
+    monkeypatch.setattr(finetuning_trainer, "with_recipe", None)
     metrics = run(
         model_dir=finished[0],
         output_dir=str(tmp_path),
@@ -362,108 +366,11 @@ def test_what_a_run_hands_on(pretrained, opinions, tmp_path, monkeypatch):
     values |= {"model_dir": str(tmp_path), "output_dir": str(tmp_path / "x")}
     s = build(do_eval=True, **values)
     job = prepare(s.run, s.data, s.task)
-    evaluator = finetuning_run.load(s, job, make_strategy(s.devices))
+    evaluator, _ = finetuning_run.load(s, job, make_strategy(s.devices))
     assert types == ["mixed_bfloat16"] * 2
     for name in ("classifier/kernel", "albert/pooler/kernel"):
         found = evaluator.weights[name].numpy()
         np.testing.assert_array_equal(found, weights(str(tmp_path), name))
-
-
-def test_a_finished_run_is_not_repeated(
-    copy, pretrained, opinions, finished, capsys
-):
-    """A repetition of a finished run only evaluates and prints advice."""
-    before = History(str(copy), 60).rows
-    metrics = run(
-        model_dir=pretrained,
-        output_dir=str(copy),
-        do_train=True,
-        do_eval=True,
-        **opinions,
-    )
-    assert metrics["eval"] == finished[1]["eval"]
-    assert History(str(copy), 60).rows == before
-    told = capsys.readouterr().out
-    assert told.count("Note: at learning rate 0.01") == 1
-    assert f"eval accuracy = {metrics['eval']['accuracy']:.6g}\n" in told
-
-
-def test_a_finished_run_does_not_claim_other_examples(
-    copy, pretrained, opinions, capsys
-):
-    """After a complete run, other training examples raise an error.
-
-    The card and the flags still describe the examples that were used. Other
-    examples for evaluation lead to a note.
-    """
-    how = {"model_dir": pretrained, "output_dir": str(copy), "do_train": True}
-    before = {p.name: p.read_bytes() for p in copy.iterdir() if p.is_file()}
-    others = opinions | {"train_file": opinions["predict_file"]}
-    assert "other training examples" in refusal(**how, **others)
-    after = {p.name: p.read_bytes() for p in copy.iterdir() if p.is_file()}
-    assert after == before
-    capsys.readouterr()
-    others = opinions | {"eval_file": opinions["predict_file"]}
-    run(**how, do_eval=True, **others)
-    told = capsys.readouterr().err
-    assert "Note: eval data of classification was 53 examples" in told
-    assert "`best` compares evaluations of different examples" in told
-    assert "Note: train data" not in told
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"learning_rate": 0.5},
-        {"label_smoothing": 0.5},
-        {"num_train_steps": 40},
-        {"random_seed": 5},
-    ],
-)
-def test_a_finished_run_does_not_claim_other_settings(
-    copy, pretrained, opinions, other
-):
-    """After a complete run, other settings that affect weights are an error.
-
-    Settings that only affect rounding, and the precision, are not. In either
-    case, `run.flags` still has the flags that were used.
-    """
-    before = (copy / "run.flags").read_text("utf-8")
-    how = opinions | {
-        "model_dir": pretrained,
-        "output_dir": str(copy),
-        "do_train": True,
-    }
-    ((name, value),) = other.items()
-    said = refusal(**how, **other)
-    assert "with other settings; choose another folder" in said
-    assert f", where {name} was " in said and f" and is {value}: " in said
-    run(**how, gradient_accumulation_steps=2)
-    run(**how, dtype="bfloat16")
-    assert (copy / "run.flags").read_text("utf-8") == before
-
-
-@pytest.mark.parametrize("steps", [60, 70])
-def test_a_run_does_not_claim_other_first_weights(
-    copy, pretrained, opinions, finished, steps
-):
-    """In a run's folder, another `model_dir` or `init` is an error.
-
-    The run would keep its weights and report them as results of the other
-    model, or of random weights.
-    """
-    how = opinions | {
-        "output_dir": str(copy),
-        "do_train": True,
-        "num_train_steps": steps,
-    }
-    before = (copy / "run.flags").read_text("utf-8")
-    said = refusal(model_dir=finished[0], **how)
-    assert "`output_dir` contains a run that began with other weights" in said
-    assert "from step " in said and f"model_dir={finished[0]} with step" in said
-    said = refusal(model_dir=pretrained, init="random", **how)
-    assert said.endswith(f"model_dir={pretrained} with random")
-    assert (copy / "run.flags").read_text("utf-8") == before
 
 
 @pytest.mark.slow_after(1)
@@ -486,8 +393,8 @@ def test_where_the_first_weights_come_from(
         learning_rate=0.0,
         **opinions,
     )
-    told = "Warning: the rate reaches 0 after 5 steps of warm-up"
-    assert told in capsys.readouterr().out
+    warning = "Warning: the rate reaches 0 after 5 steps of warm-up"
+    assert warning in capsys.readouterr().out
     name = "albert/embeddings/word_embeddings"
     same = np.all(weights(output, name) == weights(pretrained, name))
     assert same == (init == "model_dir")

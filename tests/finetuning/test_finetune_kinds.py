@@ -82,7 +82,7 @@ WRITTEN = {
 def finetune(name, pretrained, tmp_path, steps, **values):
     """Train, evaluate and predict with files of a task; return the metrics."""
     write, ending, settings = WRITERS[name]
-    given = {
+    paths = {
         f"{part}_file": write(tmp_path / f"{part}{ending}", n, n, **settings)
         for part, n in (("train", 300), ("eval", 40), ("predict", 30))
     }
@@ -97,7 +97,7 @@ def finetune(name, pretrained, tmp_path, steps, **values):
         num_train_steps=steps,
         eval_steps=steps,
         steps_per_loop=min(steps, 20),
-        **given,
+        **paths,
         **MORE.get(name, {}),
         **values,
     )
@@ -106,7 +106,7 @@ def finetune(name, pretrained, tmp_path, steps, **values):
         model_dir=output,
         output_dir=str(tmp_path / "again"),
         do_predict=True,
-        predict_file=given["predict_file"],
+        predict_file=paths["predict_file"],
         max_seq_length=None,
     )
     assert again["predict"] == pytest.approx(metrics["predict"], rel=1e-5)

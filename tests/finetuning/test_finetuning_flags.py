@@ -81,54 +81,46 @@ def test_the_last_seed_may_be_the_largest():
     build(**how, num_seeds=3, random_seed=2**31 - 3).check()
 
 
+FILES = dict.fromkeys(("train_file", "eval_file", "predict_file"), "rows.tsv")
+EVALUATES = {"do_train": False, "do_eval": True}
+
+
 @pytest.mark.parametrize(
-    "changes, noted",
+    "changes, notes",
     [
-        ({"learning_rate": 3e-4}, True),
-        ({"learning_rate": 3e-4, "bias_correction": True}, False),
-        ({"learning_rate": 3e-4, "do_train": False, "do_eval": True}, False),
-        ({"learning_rate": 1e-4}, True),
-        ({"learning_rate": 9e-5}, False),
+        ({"learning_rate": 3e-4}, ["rate 0.0003, try"]),
+        ({"learning_rate": 3e-4, "bias_correction": True}, []),
+        ({"learning_rate": 3e-4, **EVALUATES}, []),
+        ({"learning_rate": 1e-4}, ["rate 0.0001, try"]),
+        ({"learning_rate": 9e-5}, []),
+        ({"model_dir": "finished"}, ["with a new task head"]),
+        ({"model_dir": "finished", "init": "random"}, []),
+        ({"model_dir": "finished", **EVALUATES}, []),
+        (
+            {**FILES, **EVALUATES},
+            [
+                "`train_file` is not read without `do_train`",
+                "`predict_file` is not read without `do_predict`",
+            ],
+        ),
     ],
 )
-def test_first_updates_that_are_long_are_noted(
-    changes, noted, tmp_path, capsys
+def test_settings_with_surprising_effects_are_noted(
+    changes, notes, finished, capsys
 ):
-    """Training at a high rate without bias correction prints a note."""
-    folders = {"output_dir": str(tmp_path / "out"), "model_dir": str(tmp_path)}
-    values = {"data_dir": "sst", "task": "sst-2", "do_train": True} | folders
-    build(**values | changes).advise()
-    note = f"rate {changes['learning_rate']:g}, try"
-    assert (note in capsys.readouterr().out) == noted
+    """Notes warn of forgetting, of a new head and of files that are not read.
 
-
-def test_files_that_are_not_read_are_noted(tmp_path, capsys):
-    """A note is printed for each file whose action was not requested."""
-    names = "train_file", "eval_file", "predict_file"
-    values = {"task": "classification", "model_dir": str(tmp_path)}
-    values |= {"output_dir": "o"} | {name: "rows.tsv" for name in names}
-    build(**values, do_eval=True).advise()
-    told = capsys.readouterr().out
-    assert "`train_file` is not read without `do_train`" in told
-    assert "`predict_file` is not read without `do_predict`" in told
-    assert "eval_file" not in told
-
-
-@pytest.mark.parametrize(
-    "changes, noted",
-    [
-        ({}, True),
-        ({"init": "random"}, False),
-        ({"do_train": False, "do_eval": True}, False),
-        ({"model_dir": "nothing"}, False),
-    ],
-)
-def test_a_new_head_is_noted(changes, noted, finished, tmp_path, capsys):
-    """Training that starts from a fine-tuned model prints a note."""
-    folders = {"output_dir": str(tmp_path), "model_dir": finished[0]}
-    values = {"data_dir": "sst", "task": "sst-2", "do_train": True} | folders
-    build(**values | changes).advise()
-    assert ("with a new task head" in capsys.readouterr().out) == noted
+    Training may forget what was learned at a high rate without bias correction.
+    """
+    values = {"learning_rate": 1e-5, "model_dir": "m", "output_dir": "o"}
+    values |= {"task": "sst-2", "do_train": True} | changes
+    if values["model_dir"] == "finished":
+        values["model_dir"] = finished[0]
+    build(**values).advise()
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(notes)
+    for line, note in zip(lines, notes, strict=True):
+        assert line.startswith("Note: ") and note in line
 
 
 @pytest.mark.parametrize(

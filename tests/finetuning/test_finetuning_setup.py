@@ -57,8 +57,8 @@ def test_workers_need_the_same_settings_and_examples(
 def test_the_usual_length_fits_the_model(pretrained, opinions):
     """The default length is at most the model's number of positions."""
     how = {"model_dir": pretrained, "output_dir": "o", "do_train": True}
-    for given, length in ((None, 16), (9, 9)):
-        s = build(**how, **opinions | {"max_seq_length": given})
+    for setting, length in ((None, 16), (9, 9)):
+        s = build(**how, **opinions | {"max_seq_length": setting})
         job = prepare(s.run, s.data, s.task)
         assert job.task.config.max_seq_length == length
     assert "at most the model's" in refusal(

@@ -24,11 +24,11 @@ def blocks_of(table):
     return sorted({p[2] for p in parts if p[2:3] and "attention_" in p[2]})
 
 
-def silenced(table, config, kept):
+def silenced(table, config, selected):
     """Return weights with which the pruned heads output 0."""
     table = {name: value.copy() for name, value in table.items()}
     size = config.hidden_size // config.num_attention_heads
-    for block, heads in kept.items():
+    for block, heads in selected.items():
         for head in set(range(config.num_attention_heads)) - set(heads):
             columns = slice(head * size, (head + 1) * size)
             value = f"albert/encoder/{block}/value"
@@ -45,14 +45,14 @@ def test_a_pruned_model_is_the_whole_one_with_silent_heads(variant, number):
     config = variant_config(variant)
     table = goldens.random_weights(config)
     rng = np.random.default_rng(4)
-    kept = {
+    selected = {
         block: np.sort(rng.permutation(3)[:number])
         for block in blocks_of(table)
     }
-    pruned = goldens.build(*shrink.without_heads(config, table, kept))
+    pruned = goldens.build(*shrink.without_heads(config, table, selected))
     inputs = goldens.random_inputs(config)
     out = pruned(*inputs.values(), return_all=True)
-    silent = silenced(table, config, kept)
+    silent = silenced(table, config, selected)
     assert out["attention_probs"][0].shape[1] == number
     for b in range(3):
         ids, mask, segments, _ = (v[b] for v in inputs.values())
@@ -62,7 +62,7 @@ def test_a_pruned_model_is_the_whole_one_with_silent_heads(variant, number):
         np.testing.assert_allclose(out["pooled_output"][b], pooled, 1e-4, 2e-5)
         for ours, theirs in zip(out["hidden_states"], layers, strict=True):
             np.testing.assert_allclose(ours[b], theirs, 1e-4, 2e-5)
-        first = kept[blocks_of(table)[0]]
+        first = selected[blocks_of(table)[0]]
         np.testing.assert_allclose(
             out["attention_probs"][0][b], maps[0][first], 1e-4, 2e-5
         )

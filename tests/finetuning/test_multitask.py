@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 import tiny
 import tiny_tasks
-from tiny_runs import build, predictions, run, weights
+from tiny_runs import build, eagerly, predictions, refusal, run, weights
 
 from albert_tf.base.errors import InputError
 from albert_tf.finetuning import multitask
@@ -33,9 +33,8 @@ from albert_tf.serving.server import load_server
 from albert_tf.serving.signatures import ServingConfig
 from albert_tf.tasks.registry import TASKS, find
 from albert_tf.tasks.task_config import TaskConfig
-from albert_tf.training import checkpoints
+from albert_tf.training import checkpoint_files, checkpoints
 from albert_tf.training.history import History
-from albert_tf.training.model_card import card
 
 ONE_HOST = {"num_shards": 1, "shard": 0, "batch_size": 16}
 ONE_DEVICE = tf.distribute.get_strategy()
@@ -245,69 +244,6 @@ def test_portions_are_of_equal_parts(
         finetune_together(s)
 
 
-@pytest.mark.parametrize("over", [True, False])
-def test_a_stopped_run_of_several_tasks_has_no_metrics(over, monkeypatch):
-    """The mean metric selects the best model; a stopped run has no metrics."""
-    trainer, found = mock.Mock(), []
-
-    def run_training(s, trainer, batches, evaluate, keep, *jobs):
-        found.extend([trainer, batches, keep.metric, *jobs])
-        return over
-
-    monkeypatch.setattr(multitask, "make_trainer", lambda *_: trainer)
-    monkeypatch.setattr(multitask, "mixed_batches", lambda *_: "batches")
-    monkeypatch.setattr(multitask, "run_training", run_training)
-    monkeypatch.setattr(multitask, "finish", lambda *_: "metrics")
-    s = build(model_dir="m", output_dir="o", do_train=True)
-    job = Job(TASKS["sst-2"], tiny.CONFIG, None, (), (), ())
-    metrics = multitask.train(s, {"sst-2": job}, [1.0], [16], ONE_DEVICE)
-    assert metrics == ("metrics" if over else None)
-    assert found == [trainer, "batches", "mean", job]
-
-
-def test_what_a_run_of_several_tasks_leaves(tmp_path, monkeypatch):
-    """Each task's folder has the encoder and the task's head, at the best step.
-
-    It also has the run's flags, so its card says where the model comes from. A
-    file in the run's folder has the metrics of all tasks, if there are any.
-    """
-    model, _, _ = equal_tasks(0.0)
-    task, saved, reports = TASKS["classification"], [], [{}, {}]
-
-    def report(folder, job, evaluator, writes, models):
-        assert (models, writes) == ([folder], True)
-        return reports.pop(0)
-
-    monkeypatch.setattr(multitask, "write_report", report)
-    monkeypatch.setattr(
-        multitask, "save_threshold", lambda *found: saved.append(found)
-    )
-    s = build(model_dir="m", output_dir=str(tmp_path), do_train=True)
-    s.write_flags()
-    jobs = dict.fromkeys("ab", Job(task, tiny.CONFIG, None, (), (), ()))
-    trainer = mock.Mock(strategy=ONE_DEVICE, model=model, step=5)
-    for folder, step in ((tmp_path, 5), (tmp_path / checkpoints.BEST, 3)):
-        checkpoints.save(str(folder), {"x": tf.Variable(1.0)}, step)
-    how = s, jobs, {"a": "of a", "b": "of b"}, trainer
-    assert multitask.finish(*how) == {}
-    assert not (tmp_path / "metrics.json").exists()
-    reports += [{"eval": {"loss": 1.0}}, {"predict": {"loss": 2.0}}]
-    values = {"a_eval": {"loss": 1.0}, "b_predict": {"loss": 2.0}}
-    assert multitask.finish(*how) == values
-    written = json.loads((tmp_path / "metrics.json").read_text())
-    assert written == {"task": "a,b"} | values
-    folders = [str(tmp_path / name) for name in "ab"]
-    assert saved == 2 * list(zip(folders, ("of a", "of b"), strict=True))
-    for folder in folders:
-        prefix = checkpoints.for_inference(folder)
-        assert prefix.endswith("ckpt-3")
-        names = {*checkpoints.read_table(prefix)}
-        heads = {n for n in names if not n.startswith("albert/")}
-        assert heads == {"classifier/kernel", "classifier/bias"}
-        assert names - heads == model.encoder().keys()
-        assert "- First weights: m\n" in card("", folder, "model_dir")
-
-
 def equal_tasks(dropout):
     """Return a model of two tasks with equal heads, its loss and a batch."""
     config = TaskConfig(classifier_dropout=dropout)
@@ -427,6 +363,47 @@ def contents(folder):
         for path in pathlib.Path(folder).rglob("*")
         if path.is_file()
     }
+
+
+@eagerly()
+def test_a_run_of_several_tasks_that_ends_early(
+    data_dir, shallow, tmp_path, monkeypatch
+):
+    """The mean metric determines the best weights and the end of a run.
+
+    A stopped run has no metrics. A run that ended early is complete, so it
+    rejects other settings. Each task's folder has the encoder and the task's
+    head at the best step, and a card that names the first weights.
+    """
+    means = iter([0.5, 0.7, 0.6, 0.6])
+    monkeypatch.setattr(
+        multitask, "all_metrics", lambda *_: {"mean": next(means)}
+    )
+    output = tmp_path / "o"
+    values = arguments(data_dir, shallow, output, num_train_steps=9)
+    values |= {"eval_steps": 1, "early_stopping": 2}
+    assert run(**values, stop_step=2) == {}
+    assert not (output / "metrics.json").exists()
+    metrics = run(**values)
+    assert metrics.keys() == {"sst-2_eval", "rte_eval"}
+    assert checkpoint_files.latest(str(output)).endswith("ckpt-4")
+    written = json.loads((output / "metrics.json").read_text())
+    assert written == {"task": "sst-2,rte"} | metrics
+    for task in ("sst-2", "rte"):
+        folder = output / task
+        prefix = checkpoints.for_inference(str(folder))
+        assert prefix.endswith("ckpt-2")
+        names = {*checkpoints.read_table(prefix)}
+        heads = {name for name in names if not name.startswith("albert/")}
+        assert heads == {"classifier/kernel", "classifier/bias"}
+        written = json.loads((folder / "metrics.json").read_text())
+        assert written["model"] == checkpoints.fingerprint(prefix)
+        card = (folder / "README.md").read_text("utf-8")
+        assert f"- First weights: {shallow}\n" in card
+    assert run(**values) == metrics
+    before = contents(output)
+    assert "complete run" in refusal(**values, label_smoothing=0.5)
+    assert contents(output) == before
 
 
 @pytest.mark.slow

@@ -253,8 +253,8 @@ def test_where_a_run_was_stopped_does_not_count(tmp_path):
         assert run.progress.message.called is over
         rate = 0.5 if over else 1.0
         run.trainer.rate.factor.assign.assert_called_with(rate)
-    (said,) = run.progress.message.call_args.args
-    assert "`accuracy` has not increased in 2 evaluations" in said
+    (message,) = run.progress.message.call_args.args
+    assert "`accuracy` has not increased in 2 evaluations" in message
     follow.begin(run)
     assert run.progress.message.call_count == 2
     run.trainer.reset_mock()
@@ -297,7 +297,7 @@ def test_what_the_end_of_a_run_keeps(run, values, over, kept, monkeypatch):
     values = {"num_train_steps": 5, "do_train": True} | values
     s = build(model_dir="m", output_dir="o", init="random", **values)
     ended = finetuning_trainer.run_training(s, trainer, None, None, keep)
-    assert ended == over
+    assert ended == (restored.return_value if over else "")
     steps.assert_called_once()
     assert keep.keep.mock_calls == [mock.call(made)] * kept
     assert restored.mock_calls == [mock.call(trainer.model, "o")] * over
@@ -307,8 +307,8 @@ def test_every_setting_with_a_change_is_a_fact(monkeypatch):
     """Every setting with metadata `change` is among the facts of the run."""
     how = {"num_train_steps": 5, "do_train": True, "init": "random"}
     s = build(model_dir="m", output_dir="o", **how)
-    every = [f for config in s.configs() for f in dataclasses.fields(config)]
-    for field in every:
+    fields = [f for config in s.configs() for f in dataclasses.fields(config)]
+    for field in fields:
         changed = {**field.metadata, "change": "another loss"}
         monkeypatch.setattr(field, "metadata", changed)
     run = mock.Mock(side_effect=InterruptedError)
@@ -316,7 +316,8 @@ def test_every_setting_with_a_change_is_a_fact(monkeypatch):
     with pytest.raises(InterruptedError):
         finetuning_trainer.run_training(s, None, None, None, None)
     *_, facts = run.call_args.args
-    assert facts.keys() == {"first weights", *(f.name for f in every)}
+    names = {f.name for f in fields} - {"teacher"}
+    assert facts.keys() == names | {"first weights", "length_bucketing=all"}
     assert facts["first weights"].value == "random"
     assert facts["model_dir"] == ("m", "another loss")
 

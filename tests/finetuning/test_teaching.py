@@ -60,8 +60,8 @@ def choices():
     task = dataclasses.replace(
         find("multiple_choice").updated(**vars(config)), number=3
     )
-    given = (("music", "a letter"), ("the",), ("he", "she", "they walk"))
-    rows = zip(TEXTS, given, strict=False)
+    lists = (("music", "a letter"), ("the",), ("he", "she", "they walk"))
+    rows = zip(TEXTS, lists, strict=False)
     return task, [Choices("", text, "who", c, 0) for text, c in rows]
 
 
@@ -136,16 +136,16 @@ def expected(kind, features, teacher, student):
     for i in range(len(features)):
         rows = [i]
         if kind == "multiple_choice":
-            there = int(features.arrays["choice_mask"][i].sum())
-            rows = [3 * i + j for j in range(there)]
+            number = int(features.arrays["choice_mask"][i].sum())
+            rows = [3 * i + j for j in range(number)]
         both = [
             np.concatenate([alone(m, features, row) for row in rows], -1)
             for m in (teacher, student)
         ]
         loss = DISTANCES[kind](*both)
         if kind == "token_classification":
-            place = slice(*features.row_splits[i : i + 2])
-            loss = loss[:, features.token_arrays["labels"][place] >= 0]
+            row = slice(*features.row_splits[i : i + 2])
+            loss = loss[:, features.token_arrays["labels"][row] >= 0]
         losses.append(loss.mean())
     return np.mean(losses)
 
@@ -185,11 +185,11 @@ def test_a_teacher_with_labels_in_another_order(
     task, examples = KINDS[kind]()
     folder = str(tmp_path / "teacher")
     teacher = exporting.model_dir(folder, pretrained_dir, task, layers=1)
-    given = task.features(examples, tokenizer), teacher.albert.config
+    inputs = task.features(examples, tokenizer), teacher.albert.config
     found = []
     for labels in (task.labels, task.labels[::-1]):
         dataclasses.replace(task, labels=labels).save(folder)
-        _, features = taught_by(folder, task, *given, tokenizer, examples)
+        _, features = taught_by(folder, task, *inputs, tokenizer, examples)
         arrays = features.arrays | features.token_arrays
         found.append(arrays[f"{TEACHER}logits"])
     np.testing.assert_array_equal(found[1], found[0][..., ::-1])
@@ -205,8 +205,8 @@ def taught(request, pretrained_dir, tokenizer, tmp_path_factory):
     features = task.features(examples, tokenizer)
     config = AlbertConfig.from_model_dir(folder)
     config = dataclasses.replace(config, num_hidden_layers=1)  # for the student
-    given = folder, task, features, config, tokenizer, examples
-    recipe, features = taught_by(*given)
+    arguments = folder, task, features, config, tokenizer, examples
+    recipe, features = taught_by(*arguments)
     return kind, SoftTargets(task, recipe), teacher, features
 
 

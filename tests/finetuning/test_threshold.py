@@ -260,8 +260,12 @@ def test_a_given_threshold_wins(whole, questions, tmp_path):
     assert threshold(output) == other
     run(**predict)
     assert withheld(read(output, "predictions")) == above
-    message = refusal(output_dir=str(output), **questions | {"doc_stride": 6})
+    own = {"output_dir": str(output), "null_score_diff_threshold": tuned}
+    message = refusal(**own, **questions | {"doc_stride": 6})
     assert "a different task" in message
+    message = refusal(**own, **questions | {"random_seed": 2})
+    assert "with other settings" in message
+    assert threshold(output) == other
 
 
 @eagerly()

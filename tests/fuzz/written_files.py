@@ -104,7 +104,7 @@ def _read_checkpoint(folder, name):
     read = checkpoints.reader(prefix)
     for variable in checkpoints.read_table(prefix):
         read(variable)
-    checkpoints.fingerprint(str(folder))
+    checkpoints.fingerprint(prefix)
 
 
 def _read_model_dir(folder, name):

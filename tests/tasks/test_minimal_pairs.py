@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import shutil
 from unittest import mock
 
 import numpy as np
@@ -20,7 +21,6 @@ from albert_tf.tasks.minimal_pairs import (
     Scorer,
     load_scorer,
     read_pairs,
-    score_minimal_pairs,
     summarize,
 )
 from albert_tf.training import checkpoints
@@ -108,27 +108,26 @@ def write(path, rows, names=NAMES):
     return str(path)
 
 
+def score(path, output, model_dir="model"):
+    """Score the pairs in a file; return the summary."""
+    return minimal_pairs.minimal_pairs(
+        model_dir=model_dir, input_file=str(path), output_file=str(output)
+    )
+
+
 @pytest.mark.parametrize("names", [NAMES, OF_BLIMP])
 def test_files_are_scored(scorer, tmp_path, monkeypatch, names, capsys):
     """The accuracies in the output file follow from the sentences' scores.
 
-    The file also identifies the model.
+    The program prints the same accuracies.
     """
     monkeypatch.setattr(minimal_pairs, "load_scorer", lambda _: scorer)
-    monkeypatch.setattr(checkpoints, "fingerprint", "step 5 of {}".format)
     path = write(tmp_path / "x.jsonl", ROWS, names)
-    config = MinimalPairsConfig("model", path, str(tmp_path / "out.json"))
-    summary = score_minimal_pairs(config)
+    summary = score(path, tmp_path / "out.json")
     assert json.loads((tmp_path / "out.json").read_text()) == summary
-    assert summary["model"] == "step 5 of model"
     right = [one_by_one(scorer, r[0]) > one_by_one(scorer, r[1]) for r in ROWS]
     assert summary["paradigm"]["number"]["accuracy"] == right[2]
     assert summary["paradigm"]["order"]["accuracy"] == np.mean(right[:2])
-    out = str(tmp_path / "again.json")
-    found = minimal_pairs.minimal_pairs(
-        model_dir="model", input_file=path, output_file=out
-    )
-    assert found == summary
     header, *rows, mean, last = capsys.readouterr().out.splitlines()
     assert header.split() == ["paradigm", "accuracy", "from", "to", "pairs"]
     for row, (name, values) in zip(
@@ -137,7 +136,33 @@ def test_files_are_scored(scorer, tmp_path, monkeypatch, names, capsys):
         shares = [f"{values[k]:.1%}" for k in ("accuracy", "low", "high")]
         assert row.split() == [name, *shares, str(values["pairs"])]
     assert mean == f"mean over paradigms: {summary['accuracy']:.1%}"
-    assert last == f"Wrote {out}"
+    assert last == f"Wrote {tmp_path}/out.json"
+
+
+def test_scores_name_the_weights_that_were_read(
+    pretrained, tmp_path, monkeypatch
+):
+    """Results name the model's weights, even if a run saves others meanwhile.
+
+    The encoder and the masked-LM head have the weights in the folder.
+    """
+    folder = str(shutil.copytree(pretrained, tmp_path / "model"))
+    prefix = checkpoints.for_inference(folder)
+    expected = checkpoints.fingerprint(prefix)
+    read = checkpoints.reader(prefix)
+
+    def score_rows(scorer, rows):
+        found = checkpoints.named_variables(scorer.model)
+        names = [n for n in found if n.startswith(("albert/", "mlm/"))]
+        assert any(name.startswith("mlm/") for name in names)
+        for name in names:
+            np.testing.assert_array_equal(found[name], read(name))
+        checkpoints.save(folder, {"x": tf.Variable(1.0)}, 10**6)
+        return np.zeros(len(rows))
+
+    monkeypatch.setattr(Scorer, "score_rows", score_rows)
+    path = write(tmp_path / "x.jsonl", ROWS)
+    assert score(path, tmp_path / "out.json", folder)["model"] == expected
 
 
 @pytest.mark.parametrize(
@@ -161,9 +186,8 @@ def test_what_is_read_is_not_written(output, tmp_path):
     """An output path that is an input file or a folder is rejected early."""
     (tmp_path / "y").mkdir()
     path = write(tmp_path / "x.jsonl", ROWS)
-    config = MinimalPairsConfig("model", path, str(tmp_path / output))
     with pytest.raises(InputError, match="`output_file` must not be a folder"):
-        score_minimal_pairs(config)
+        score(path, tmp_path / output)
 
 
 def test_no_sentence_is_better_than_itself(scorer, monkeypatch):
@@ -178,16 +202,6 @@ def test_a_model_without_the_head_is_refused(scorer, tmp_path):
     checkpoints.save(str(tmp_path), encoder)
     with pytest.raises(InputError, match=f"masked-LM head.*{tmp_path}"):
         load_scorer(str(tmp_path))
-
-
-def test_a_scorer_has_the_weights_of_its_model(pretrained):
-    """The encoder and the masked-LM head have the weights in the folder."""
-    found = checkpoints.named_variables(load_scorer(pretrained).model)
-    read = checkpoints.reader(checkpoints.for_inference(pretrained))
-    names = [n for n in found if n.startswith(("albert/", "mlm/"))]
-    assert any(name.startswith("mlm/") for name in names)
-    for name in names:
-        np.testing.assert_array_equal(found[name], read(name))
 
 
 def test_a_row_has_one_piece_or_as_many_as_fit():
@@ -220,8 +234,7 @@ def test_a_sentence_that_is_too_long_is_found(scorer, tmp_path, monkeypatch):
     ):
         path = tmp_path / f"{number}.jsonl"
         write(path, [ROWS[0], (*row, *ROWS[0][2:])])
-        config = MinimalPairsConfig("m", str(path), str(tmp_path / "out.json"))
         message = f"{number}.jsonl:2: a sentence must have 1 to"
         with pytest.raises(InputError, match=message) as error:
-            score_minimal_pairs(config)
+            score(path, tmp_path / "out.json")
         assert len(str(error.value)) < 300

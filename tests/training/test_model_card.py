@@ -17,7 +17,12 @@ def model(folder, **files):
 
 
 TASK = {"name": "reviews", "kind": "classification", "labels": ["bad", "good"]}
-METRICS = {"model": "x", "eval": {"accuracy": 0.875, "examples": 1200}}
+METRICS = {
+    "model": "x",
+    "eval_file": "dev.tsv",
+    "eval": {"accuracy": 0.875, "examples": 1200},
+    "predict": {"loss": 0.5},
+}
 
 
 def test_a_card_says_where_a_model_comes_from(tmp_path):
@@ -31,7 +36,8 @@ def test_a_card_says_where_a_model_comes_from(tmp_path):
     assert "license: other" in head and "text-classification" in head
     for expected in (
         *("bad, good", "- Examples: reviews.tsv", "- First weights: base"),
-        *("| eval | accuracy | 0.875 |", "| eval | examples | 1,200 |"),
+        *("| eval of dev.tsv | accuracy | 0.875 |", "| predict | loss | 0.5 |"),
+        "| eval of dev.tsv | examples | 1,200 |",
         *("albert_tf.export --model_dir=", flags.strip(), "```bash\n"),
         "for the task reviews (classification). Its labels: bad, good.\n",
     ):

@@ -1,0 +1,143 @@
+"""Complete runs are not repeated, and keep the settings that they used."""
+
+import shutil
+
+import pytest
+from tiny_runs import eagerly, refusal, run
+
+from albert_tf.base import files
+from albert_tf.training import checkpoints
+from albert_tf.training.history import History
+
+
+def contents(folder):
+    """Return the content of each file in a folder."""
+    return {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
+
+
+@pytest.fixture
+def repeat(copy, pretrained, opinions):
+    """Return the arguments that train again in the folder `copy`."""
+    values = {"model_dir": pretrained, "output_dir": str(copy)}
+    return opinions | values | {"do_train": True}
+
+
+def test_a_refused_run_leaves_the_folder_as_it_was(copy, repeat):
+    """A run that is refused because its folder is in use writes no flags."""
+    before = contents(copy)
+    with files.locked(str(copy), "output_dir"):
+        message = refusal(**repeat, random_seed=7)
+    assert "another run is still writing" in message
+    assert contents(copy) == before
+
+
+def test_a_finished_run_is_not_repeated(
+    copy, repeat, finished, capsys, monkeypatch
+):
+    """A repetition of a finished run only evaluates and prints advice.
+
+    It reads the checkpoint with the first weights only once.
+    """
+    before, folders = History(str(copy), 60).rows, []
+    for_inference = checkpoints.for_inference
+    monkeypatch.setattr(
+        checkpoints,
+        "for_inference",
+        lambda folder: folders.append(folder) or for_inference(folder),
+    )
+    metrics = run(**repeat, do_eval=True)
+    assert folders.count(repeat["model_dir"]) == 1
+    assert metrics["eval"] == finished[1]["eval"]
+    assert History(str(copy), 60).rows == before
+    printed = capsys.readouterr().out
+    assert printed.count("Note: at learning rate 0.01") == 1
+    assert f"eval accuracy = {metrics['eval']['accuracy']:.6g}\n" in printed
+
+
+def test_a_finished_run_does_not_claim_other_examples(
+    copy, repeat, opinions, capsys
+):
+    """After a complete run, other training examples raise an error.
+
+    The card and the flags still describe the examples that were used. Other
+    examples for evaluation lead to a note.
+    """
+    before, other = contents(copy), opinions["predict_file"]
+    message = refusal(**repeat | {"train_file": other})
+    assert "other training examples" in message
+    assert contents(copy) == before
+    capsys.readouterr()
+    run(**repeat | {"eval_file": other}, do_eval=True)
+    printed = capsys.readouterr().err
+    assert "Note: eval data of classification was 53 examples" in printed
+    assert "`best` compares evaluations of different examples" in printed
+    assert "Note: train data" not in printed
+
+
+@pytest.mark.parametrize(
+    ("other", "change"),
+    [
+        ({"learning_rate": 0.5}, "learning_rate was 0.01 and is 0.5: "),
+        ({"label_smoothing": 0.5}, "label_smoothing was 0.0 and is 0.5: "),
+        ({"num_train_steps": 40}, "num_train_steps was 60 and is 40: "),
+        ({"random_seed": 5}, "random_seed was 12345 and is 5: "),
+        (
+            {"length_bucketing": "all"},
+            "length_bucketing=all was False and is True: ",
+        ),
+    ],
+)
+def test_a_finished_run_does_not_claim_other_settings(
+    copy, repeat, other, change
+):
+    """After a complete run, other settings that affect weights are an error.
+
+    Settings that only affect rounding, and the precision, are not. In either
+    case, `run.flags` still has the flags that were used.
+    """
+    before = (copy / "run.flags").read_text("utf-8")
+    message = refusal(**repeat, **other)
+    assert "with other settings; choose another folder" in message
+    assert f", where {change}" in message
+    run(**repeat, gradient_accumulation_steps=2, length_bucketing="none")
+    run(**repeat, dtype="bfloat16")
+    assert (copy / "run.flags").read_text("utf-8") == before
+
+
+@pytest.mark.parametrize("steps", [60, 70])
+def test_a_run_does_not_claim_other_first_weights(
+    copy, repeat, finished, steps
+):
+    """In a run's folder, another `model_dir` or `init` is an error.
+
+    The run would keep its weights and report them as results of the other
+    model, or of random weights.
+    """
+    repeat |= {"num_train_steps": steps}
+    before = contents(copy)
+    other = finished[0]
+    message = refusal(**repeat | {"model_dir": other})
+    assert (
+        "`output_dir` contains a run that began with other weights" in message
+    )
+    assert "from step " in message and f"model_dir={other} with step" in message
+    message = refusal(**repeat, init="random")
+    assert message.endswith(f"model_dir={repeat['model_dir']} with random")
+    assert contents(copy) == before
+
+
+@eagerly()
+def test_a_finished_run_does_not_claim_another_teacher(
+    finished, copy, repeat, tmp_path
+):
+    """After a complete run, other weights of the teacher are an error.
+
+    The teacher's folder may differ.
+    """
+    repeat |= {"output_dir": str(tmp_path / "student"), "num_train_steps": 1}
+    run(**repeat, teacher=finished[0])
+    run(**repeat, teacher=str(copy))
+    shutil.rmtree(copy / checkpoints.BEST)
+    message = refusal(**repeat, teacher=str(copy))
+    assert "where teacher weights was step " in message
+    assert message.endswith(": another recipe")
