@@ -43,6 +43,24 @@ def rows_of(features: Features, indices: tf.Tensor) -> tf.Tensor:
     return rows[:, None] * features.rows_per_example + row_offsets
 
 
+def padded(
+    values: tf.Tensor, fill: float, offsets: tf.Tensor, inside: tf.Tensor
+) -> tf.Tensor:
+    """Return the values at offsets [B, (C,) T], or `fill` outside of rows.
+
+    Args:
+      values: [tokens, ...].
+      fill: the value at padding.
+      offsets: the index in `values` of each token.
+      inside: whether a token is in a row, with the shape of `offsets`.
+    """
+    axes = [1] * (values.shape.rank - 1)  # axes after the token axis
+    mask = tf.reshape(inside, tf.concat([tf.shape(inside), axes], 0))
+    fill = tf.cast(fill, values.dtype)
+    dense = tf.where(mask, tf.gather(values, offsets), fill)
+    return tf.ensure_shape(dense, [*inside.shape, *values.shape[1:]])
+
+
 def batcher(
     features: Features, step: int = 0
 ) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
@@ -78,17 +96,9 @@ def batcher(
             position, tf.int64
         )
         offsets = tf.where(inside, offsets, 0)  # in `features.tokens`
-
-        def at_tokens(values, fill):
-            axes = [1] * (values.shape.rank - 1)  # axes after the token axis
-            mask = tf.reshape(inside, tf.concat([tf.shape(inside), axes], 0))
-            fill = tf.cast(fill, values.dtype)
-            dense = tf.where(mask, tf.gather(values, offsets), fill)
-            return tf.ensure_shape(dense, [*inside.shape, *values.shape[1:]])
-
         examples = tf.maximum(indices, 0)
         return {
-            **{name: at_tokens(*table) for name, table in tables.items()},
+            **{k: padded(*x, offsets, inside) for k, x in tables.items()},
             "input_mask": tf.cast(inside, tf.int32),
             "segment_ids": tf.cast(inside & second, tf.int32),
             "example_weights": tf.cast(indices >= 0, tf.float32),

@@ -98,9 +98,17 @@ class SentenceTask(Task):
     submissions: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def with_columns(self, columns):
-        return dataclasses.replace(
+        task = dataclasses.replace(
             self, columns=self.columns.updated(columns), predict_columns=None
         )
+        names = tuple(columns.get("label_column", ()))
+        if len(names) < 2:
+            return task
+        labels = self.labels or names
+        rule = "Several names in `label_column` must be the model's labels, "
+        rule += f"{format_labels(labels)}."
+        require(set(names) == set(labels), rule, label_column=",".join(names))
+        return dataclasses.replace(task, labels=labels)
 
     def table(self, width=None, labeled=False):
         c = self.columns
@@ -221,24 +229,21 @@ class SentenceTask(Task):
         labels = self.targets([example.label for example in examples])
         predicted = self.targets([p.label for p in predictions])
         return {
-            name: float(METRICS[name](labels, predicted))
+            name: self.measured(METRICS[name], labels, predicted)
             for name in self.scores
         }
 
+    def measured(self, metric: Callable, labels: Any, predicted: Any) -> float:
+        """Return a metric of targets."""
+        return float(metric(labels, predicted))
+
     def write_predictions(self, path, examples, predictions):
+        text = self.label_text
+        classes = self.labels if self.has_classes else ()
         ids = [example.id for example in examples]
-        labels = [example.label for example in examples]
-        predicted = [self.label_text(p.label) for p in predictions]
-        label_texts = None
-        if None not in labels:
-            label_texts = list(map(self.label_text, labels))
-        probabilities = np.array(
-            [p.probabilities for p in predictions]
-        ).T  # [C, N]
-        names = self.labels if self.has_classes else ()
-        by_class = dict(zip(names, probabilities, strict=True))
+        predicted = [text(p.label) for p in predictions]
         return [
-            write_labels(path, ids, predicted, label_texts, by_class),
+            write_labels(path, examples, predictions, text, classes),
             *write_submission(path, self.submissions, ids, predicted),
         ]
 
@@ -327,19 +332,6 @@ class MultiLabel(ClassTask):
     many_label_columns = True
     threshold = 0.5
 
-    def with_columns(self, columns):
-        task = super().with_columns(columns)
-        names = columns.get("label_column", ())
-        if len(names) > 1:
-            task = dataclasses.replace(task, labels=task.labels or tuple(names))
-            require(
-                set(names) == set(task.labels),
-                "Several names in `label_column` must be the model's classes, "
-                f"{format_labels(task.labels)}.",
-                label_column=",".join(names),
-            )
-        return task
-
     def parse_label(self, values, where):
         if len(values) > 1:
             return self._flags(values, where)
@@ -427,17 +419,6 @@ class Regression(SentenceTask):
     def head_arguments(self):
         return (len(self.labels) or 1,)
 
-    def with_columns(self, columns):
-        task = super().with_columns(columns)
-        names = tuple(columns.get("label_column", ()))
-        if len(names) < 2:
-            return task
-        rule = "`label_column` must name one column, or the columns of the "
-        rule += f"model's numbers, {format_labels(task.labels)}."
-        legal = not task.labels or set(names) == set(task.labels)
-        require(legal, rule, label_column=",".join(names))
-        return dataclasses.replace(task, labels=task.labels or names)
-
     def parse_label(self, values, where):
         if len(values) > 1:
             cells = dict(zip(self.columns.label, values, strict=True))
@@ -478,19 +459,10 @@ class Regression(SentenceTask):
         names = {"labels": list(self.labels)} if self.labels else {}
         return {"score": prediction.label} | names
 
-    def score(self, examples, predictions):
+    def measured(self, metric, labels, predicted):
         if not self.labels:
-            return super().score(examples, predictions)
-        from albert_tf.tasks.metrics import METRICS
-
-        labels, predicted = (
-            self.targets([x.label for x in group]).T
-            for group in (examples, predictions)
-        )
-        return {
-            name: float(np.mean(list(map(METRICS[name], labels, predicted))))
-            for name in self.scores
-        }
+            return super().measured(metric, labels, predicted)
+        return float(np.mean(list(map(metric, labels.T, predicted.T))))
 
     def label_text(self, label):
         numbers = label if self.labels else (label,)

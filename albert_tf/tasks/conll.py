@@ -208,8 +208,7 @@ def have_ids(sentences: list[list[Line]]) -> bool:
 
 def column(cells: list[str], number: str, flag: str, where: str) -> str:
     """Return the cell in a column; column numbers start at "1"."""
-    position = int(number) if number.isdecimal() else 0
-    last = len(cells)
+    position, last = int(number), len(cells)
     rule = f"{where}: `{flag}` must be the number of one of the {last} columns."
     require(1 <= position <= last, rule, **{flag: number})
     return cells[position - 1]
@@ -227,7 +226,7 @@ def tag_of(
       where: "file:line".
     """
     last, tag = len(cells), ""
-    absent = not tagged and number.isdigit() and int(number) > last
+    absent = not tagged and number and int(number) > last
     if last > 1 and not absent:
         tag = column(cells, number or str(last), "label_column", where).strip()
     rule = f"{where}: a line must have a word and a tag."
@@ -376,8 +375,7 @@ def read_conll(
         sentences = [[x for x in s if has_word(x)] for s in sentences]
         extra -= sum(map(len, sentences))
     note_skipped(path, has_header_line, comments, extra)
-    word = word or "1"
-    return [sentence_of(path, s, word, tag, tagged) for s in sentences]
+    return [sentence_of(path, s, word or "1", tag, tagged) for s in sentences]
 
 
 def find_scheme(tags: Iterable[str]) -> str:

@@ -16,7 +16,7 @@ from albert_tf.base.errors import require
 from albert_tf.data import file_kinds
 from albert_tf.data.row_files import Row
 from albert_tf.tasks.features import Features
-from albert_tf.tasks.predictions import write_labels
+from albert_tf.tasks.predictions import write_tsv
 from albert_tf.tasks.tables import (
     Columns,
     TableColumns,
@@ -258,14 +258,12 @@ class Embedding(Task):
         files.write_bytes(f"{path}.npy", content.getvalue())
         if len(examples[0].texts) == 1:
             return [f"{path}.npy"]
-        scores = [example.score for example in examples]
-        score_texts = None if None in scores else [f"{x:.6g}" for x in scores]
-        similarities = [f"{x:.6f}" for x in cosines(predictions)]
-        ids = [example.id for example in examples]
-        return [
-            f"{path}.npy",
-            write_labels(path, ids, similarities, score_texts, {}),
-        ]
+        has_scores = all(example.score is not None for example in examples)
+        table = [["id", "prediction", "label"][: 2 + has_scores]]
+        for example, cosine in zip(examples, cosines(predictions), strict=True):
+            score = [f"{example.score:.6g}"] if has_scores else []
+            table.append([example.id, f"{cosine:.6f}", *score])
+        return [f"{path}.npy", write_tsv(f"{path}.tsv", table)]
 
 
 def cosines(vectors: np.ndarray) -> np.ndarray:

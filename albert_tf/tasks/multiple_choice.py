@@ -389,16 +389,9 @@ class MultipleChoice(Task):
         return values
 
     def write_predictions(self, path, examples, predictions):
-        ids = [example.id for example in examples]
-        labels = [example.label for example in examples]
-        label_letters = None if None in labels else [LETTERS[x] for x in labels]
-        predicted = [LETTERS[p.label] for p in predictions]
-        probabilities = np.array(
-            [p.probabilities for p in predictions]
-        ).T  # [C, N]
-        by_choice = dict(zip(LETTERS, probabilities, strict=False))
-        written = [write_labels(path, ids, predicted, label_letters, by_choice)]
-        if label_letters is None:
+        letter = LETTERS.__getitem__
+        written = [write_labels(path, examples, predictions, letter, LETTERS)]
+        if None in [example.label for example in examples]:
             return written
         errors = [("id", "question", "prediction", "answer")]
         for example, p in zip(examples, predictions, strict=True):

@@ -118,24 +118,31 @@ def write_tsv(path: str, table: Iterable[Sequence[str]]) -> str:
 
 def write_labels(
     path: str,
-    ids: Sequence[str],
-    predictions: Sequence[str],
-    labels: Sequence[str] | None,
-    probabilities: dict[str, np.ndarray],
+    examples: Sequence[Any],
+    predictions: Sequence[Prediction],
+    text: Callable[[Any], str],
+    classes: Sequence[str],
 ) -> str:
     """Write a table of predicted labels; return its path.
 
+    The table has the true labels if all are known.
+
     Args:
       path: the path without its extension.
-      ids: the examples' names.
-      predictions: the predicted labels.
-      labels: the true labels, or None if any label is unknown.
-      probabilities: {class: its probability in each example}.
+      examples: the examples.
+      predictions: the predictions.
+      text: a function that returns a label as text.
+      classes: the names of the first classes at least, or () if there are none.
     """
-    columns = {"id": ids, "prediction": predictions}
-    if labels is not None:
-        columns["label"] = labels
-    for name, values in probabilities.items():
+    columns = {
+        "id": [example.id for example in examples],
+        "prediction": [text(p.label) for p in predictions],
+    }
+    labels = [example.label for example in examples]
+    if None not in labels:
+        columns["label"] = map(text, labels)
+    probabilities = np.array([p.probabilities for p in predictions])  # [N, C]
+    for name, values in zip(classes, probabilities.T, strict=False):
         columns[f"p({name})"] = [f"{x:.6f}" for x in values]
     rows = zip(*columns.values(), strict=True)
     return write_tsv(f"{path}.tsv", [list(columns), *rows])

@@ -142,7 +142,7 @@ def test_evaluation_has_every_example_once(features, size, bucketed):
     assert rows_of(batches) == {
         i: [
             features.tokens[a:b].tolist(),
-            [int(place >= (b - a) // 2) for place in range(b - a)],
+            [int(position >= (b - a) // 2) for position in range(b - a)],
             (features.tokens[a:b] * 2).tolist(),
         ]
         for i, (a, b) in enumerate(zip(begin, end, strict=True))

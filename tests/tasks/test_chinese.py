@@ -171,14 +171,16 @@ def test_a_task_writes_its_submission_and_its_confusion(tmp_path):
     """Unlabeled texts get a submission; labeled texts, a confusion table."""
     task = find("rte")
     guess = Prediction("entailment", [0.7, 0.3])
-    unknown = Example("9", "a", "b", None)
-    known = Example("9", "a", "b", "not_entailment")
-    task.write_predictions(str(tmp_path / "predictions"), [unknown], [guess])
+    unlabeled = Example("9", "a", "b", None)
+    labeled = Example("9", "a", "b", "not_entailment")
+    task.write_predictions(str(tmp_path / "predictions"), [unlabeled], [guess])
     assert (tmp_path / "RTE.tsv").read_text() == (
         "index\tprediction\n9\tentailment\n"
     )
     assert not (tmp_path / "confusion.tsv").exists()
-    task.write_predictions(str(tmp_path / "eval_predictions"), [known], [guess])
+    task.write_predictions(
+        str(tmp_path / "eval_predictions"), [labeled], [guess]
+    )
     assert (tmp_path / "eval_confusion.tsv").read_text().splitlines()[1:] == [
         "entailment\t0\t0",
         "not_entailment\t1\t0",

@@ -7,7 +7,6 @@ import lzma
 import pytest
 
 from albert_tf.base.errors import InputError
-from albert_tf.tasks import conll
 from albert_tf.tasks.conll import read_conll
 
 
@@ -47,8 +46,6 @@ def test_columns_by_number(tmp_path):
     assert (found.words, found.tags) == (("New York",), ("B-LOC",))
     (found,) = read(tmp_path, "10\u00a0000  NUM \u3000x O\n", word="1")
     assert (found.words, found.tags) == (("10\u00a0000",), ("O",))
-    with pytest.raises(InputError, match="t.txt:1: `label_column`.*=9"):
-        read(tmp_path, "a O\n", tag="9")
 
 
 def test_words_without_tags(tmp_path):
@@ -86,6 +83,10 @@ CONLLU = """\
         ("word\ttag\nEU\tB-ORG\nrejects\tO\n\n#\tO\n1\tO\n", "t.tsv"),
         ("Word,POS,Tag\nEU,N,B-ORG\nrejects,V,O\n\n#,N,O\n1,N,O\n", "t.csv"),
         ("EU,B-ORG\nrejects,O\n\n#,O\n1,O\n", "t.csv"),
+        (
+            "Tag,Word,x,pos\n7,EU,8,B-ORG\n7,rejects,8,O\n\n7,#,8,O\n7,1,8,O\n",
+            "t.csv",
+        ),
         (
             "#\thttp://x [2009]\n1\tEU\tO\tB-ORG\n2\trejects\tO\tO\n\n"
             "#\thttp://y [2009]\n1\t#\tO\tO\n2\t1\tO\tO\n",
@@ -242,61 +243,59 @@ def test_compressed_columns_and_json_lines(tmp_path):
         assert [(s.words, s.tags) for s in found] == wanted
 
 
-@pytest.mark.parametrize("first", ["9" * 5000, "1-" + "2" * 5000, "x"])
-def test_long_numbers_are_no_word_numbers(first):
-    """A column with a cell that is not a word number does not number words."""
-    rows = [["1", "the", "O"], ["2", "dog", "O"]]
-    lines = [conll.Line(i, "", cells) for i, cells in enumerate(rows)]
-    assert conll.have_ids([lines])
-    lines[0].cells[0] = first
-    assert not conll.have_ids([lines])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("1 the O|2 dog O", "the dog"),
+        ("0 the O|1 dog O", "the dog"),
+        ("2 the O|3 dog O", "2 3"),
+        ("1 the O|3 dog O", "1 3"),
+        ("1 the|2 dog", "1 2"),
+        ("1-2 du O|1 de O|2 le O|2.1 x O", "de le"),
+        ("1.1 x O", "1.1"),
+        ("1 the O||1 dog O", "the dog"),
+        ("1 the O||2 dog O", "1 2"),
+        ("1 the O||the dog O", "1 the"),
+        (f"1 the O|{'9' * 5000} dog O", f"1 {'9' * 5000}"),
+        (f"1 the O|1-{'2' * 5000} dog O", f"1 1-{'2' * 5000}"),
+    ],
+)
+def test_words_are_numbered_in_every_sentence(tmp_path, text, words):
+    """In each sentence, word numbers are consecutive and begin at 0 or 1.
+
+    Otherwise, the cells of the first column are words.
+    """
+    found = read(tmp_path, text.replace("|", "\n"))
+    assert " ".join(word for s in found for word in s.words) == words
 
 
 @pytest.mark.parametrize(
-    ("text", "numbered"),
+    ("text", "columns", "message"),
     [
-        ("1 the O|2 dog O", True),
-        ("0 the O|1 dog O", True),
-        ("2 the O|3 dog O", False),
-        ("1 the O|3 dog O", False),
-        ("1 the|2 dog", False),
-        ("1-2 du O|1 de O|2 le O|2.1 x O", True),
-        ("1.1 x O", False),
-        ("1 the O||1 dog O", True),
-        ("1 the O||2 dog O", False),
-        ("1 the O||the dog O", False),
+        ("x" * 61, {}, "t.csv:1: a line must.*line='x{60}'$"),
+        ("a,O", {"tag": "9"}, "t.csv:1: `label_column` .* 2 columns.*=9"),
+        ("a,O", {"word": "0"}, "t.csv:1: `text_column` .* 2 columns.*=0"),
+        ("a,O", {"word": "3"}, "t.csv:1: `text_column` .* 2 columns.*=3"),
+        ("n,word,tag\n1,a,O\n1,b", {"id": "n"}, "t.csv:3: .* 3 columns.*=2$"),
+        ("n,word,tag\n1,a,O,x", {"id": "n"}, "t.csv:2: .* 3 columns.*=4$"),
     ],
 )
-def test_words_are_numbered_in_every_sentence(text, numbered):
-    """In each sentence, word numbers are consecutive and begin at 0 or 1."""
-    sentences = [
-        [conll.Line(1, "", row.split()) for row in sentence.split("|")]
-        for sentence in text.split("||")
-    ]
-    assert conll.have_ids(sentences) == numbered
-    assert not conll.have_ids([])
+def test_lines_that_lack_columns(tmp_path, text, columns, message):
+    """The error for a missing or surplus column names the line."""
+    with pytest.raises(InputError, match=message):
+        read(tmp_path, text, name="t.csv", **columns)
 
 
-def test_a_tag_is_in_the_last_of_several_columns():
+@pytest.mark.parametrize(
+    ("tag", "expected"), [("", "B"), ("2", "x"), ("3", "B"), ("4", "")]
+)
+def test_a_tag_is_in_the_last_of_several_columns(tmp_path, tag, expected):
     """By default, the last of several columns has the tag.
 
-    A column beyond the end of a line means no tag. If a tag is required, a line
-    with only one column raises an error.
+    For prediction, a column beyond the end of a line means no tag.
     """
-    assert conll.tag_of(["a", "B", "C"], "", True, "") == "C"
-    for number, tag in (("2", "B"), ("3", None)):
-        assert conll.tag_of(["a", " B "], number, False, "") == tag
-    assert conll.tag_of(["a"], "", False, "") is None
-    with pytest.raises(InputError, match="f:1: a line must.*line='x{60}'$"):
-        conll.tag_of(["x" * 61], "", True, "f:1")
-
-
-def test_lines_of_a_table_have_all_columns():
-    """The error for a line with too few or too many cells names the line."""
-    for cells in (["x"], ["x", "y", "z"]):
-        line = conll.Line(3, "", cells)
-        with pytest.raises(InputError, match=f"f:3: .* 2 .*={len(cells)}$"):
-            conll.named_rows("f", ["a", "b"], [line])
+    found = read(tmp_path, "a x B\n", tag=tag, tags=False)
+    assert columns(found) == [("a", expected)]
 
 
 def test_several_words_with_one_tag_are_one_word(tmp_path):
@@ -304,25 +303,3 @@ def test_several_words_with_one_tag_are_one_word(tmp_path):
     lines = "word\ttag\nNew York\tB-LOC\nis\tO\n"
     (found,) = read(tmp_path, lines)
     assert found.words == ("New York", "is")
-
-
-def test_the_number_of_a_column():
-    """A column is selected by number or by name.
-
-    By default, the last column with a usual name is selected.
-    """
-    header = ["Word", "TAG", "x", "pos"]
-    for name, number in (("7", "7"), ("x", "3"), ("", "4")):
-        assert conll.column_number(name, header, {"tag", "pos"}) == number
-    assert conll.column_number("", header, {"iob"}) == ""
-
-
-def test_a_column_number_is_decimal():
-    """A column number is from 1 to the number of columns, in decimal digits."""
-    cells = [conll.column(["a", "b"], x, "text_column", "") for x in "12"]
-    assert cells == ["a", "b"]
-    for number in "03":
-        with pytest.raises(InputError, match=f"2 columns.*={number}"):
-            conll.column(["a", "b"], number, "text_column", "t.conll:1")
-    with pytest.raises(InputError, match="number of one of the 2 columns"):
-        conll.column(["a", "b"], "\u00b2", "text_column", "t.conll:1")

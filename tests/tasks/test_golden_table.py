@@ -115,8 +115,8 @@ def test_rows(name):
         for path, value in settings.items()
         if path.startswith("config.")
     }
-    given = {k: str(v) for k, v in own["config"].items() if v is not None}
-    assert given | {"kind": row["kind"]} == inputs
+    config = {k: str(v) for k, v in own["config"].items() if v is not None}
+    assert config | {"kind": row["kind"]} == inputs
 
 
 def one_hot(numbers, classes: int) -> dict[str, np.ndarray]:
@@ -169,7 +169,7 @@ MODELS = {
 }
 
 
-def asked(task, labels, answers, guesses):
+def questions(task, labels, answers, guesses):
     """Return the questions and answers in a row's cells.
 
     `_` stands for a space, and `:` precedes the odds.
@@ -211,7 +211,7 @@ def test_metrics_by_value(name):
         task = task.fitted(examples)
         predictions = task.predictions(examples, outputs, None)
     else:
-        make = {"question_answering": asked, "token_classification": tagged}
+        make = {"question_answering": questions, "token_classification": tagged}
         examples, predictions = make[row["kind"]](*arguments)
     expected = {
         k: float(Fraction(v)) for k, v in pairs(example["values"]).items()

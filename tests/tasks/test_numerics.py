@@ -27,13 +27,13 @@ def span_outputs(head, rows=3, tokens=7):
     logits = rng.integers(0, 4, [2, rows, tokens]).astype(np.float32)
     if head == "simple":
         return dict(zip(("start_logits", "end_logits"), logits, strict=True))
-    places = (
+    positions = (
         rng.integers(0, tokens, [rows, 2]),
         rng.integers(0, 7, [rows, 2, 3]),
     )
     return {
-        "start_top_index": places[0].astype(np.int32),
-        "end_top_index": places[1].astype(np.int32),
+        "start_top_index": positions[0].astype(np.int32),
+        "end_top_index": positions[1].astype(np.int32),
         "start_top_log_probs": logits[0, :, :2],
         "end_top_log_probs": rng.normal(size=[rows, 2, 3]).astype(np.float32),
     }

@@ -82,7 +82,7 @@ def test_windows_know_their_place_in_the_text(words):
         assert best == len(words.encode(question.context))
 
 
-def told(features, examples, question_score=9.0):
+def label_logits(features, examples, question_score=9.0):
     """Return the logits of a model that always predicts the labels."""
     shape = [len(features), features.max_seq_length]
     logits = {n: np.zeros(shape, np.float32) for n in ("start", "end")}
@@ -94,10 +94,12 @@ def told(features, examples, question_score=9.0):
 
 
 def answered(words, **config):
-    """Return a task and its predictions from the logits that `told` returns."""
+    """Return a task and its predictions, given `label_logits`."""
     task = make_task(**config)
     features = task.features(EXAMPLES, words)
-    return task, task.predictions(EXAMPLES, told(features, EXAMPLES), features)
+    return task, task.predictions(
+        EXAMPLES, label_logits(features, EXAMPLES), features
+    )
 
 
 def test_answers_are_slices_of_the_context(words):
@@ -245,7 +247,7 @@ def test_unknown_answers(words, tmp_path):
     task = make_task()
     features = task.features(unknown, words)
     assert not features.arrays
-    outputs = told(task.features(EXAMPLES, words), EXAMPLES)
+    outputs = label_logits(task.features(EXAMPLES, words), EXAMPLES)
     found = task.predictions(unknown, outputs, features)
     assert task.threshold(unknown, found) == 0.0
     written = task.write_predictions(

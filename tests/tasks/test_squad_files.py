@@ -297,8 +297,8 @@ def test_the_table_of_errors():
     """The table lists the questions that were not answered exactly."""
     golds = (("x",), ("a y", "z", "a y"), (), (), ("x", "y"))
     texts = ("X.", "b", "b", "", "y")
-    asked = [Question(f"q{i}", "?", "", x) for i, x in enumerate(golds)]
-    assert error_table(asked, texts) == [
+    questions = [Question(f"q{i}", "?", "", x) for i, x in enumerate(golds)]
+    assert error_table(questions, texts) == [
         ["id", "question", "prediction", "answers"],
         ["q1", "?", "b", "a y | z"],
         ["q2", "?", "b", ""],

@@ -158,7 +158,7 @@ def test_single_words_are_texts_to_predict():
 
 
 @pytest.mark.parametrize(
-    ("names", "asked", "found"),
+    ("names", "requested", "found"),
     [
         (["Words", "x"], "", "Words"),
         (["Words", "x"], "2", "Words"),
@@ -169,6 +169,6 @@ def test_single_words_are_texts_to_predict():
         (["x"], "", "tokens"),
     ],
 )
-def test_the_column_of_words(names, asked, found):
+def test_the_column_of_words(names, requested, found):
     """`column_in` returns the requested name, the default or the only match."""
-    assert column_in(names, asked, "tokens", WORD_NAMES) == found
+    assert column_in(names, requested, "tokens", WORD_NAMES) == found

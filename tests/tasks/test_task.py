@@ -10,7 +10,6 @@ from albert_tf.base.errors import InputError
 from albert_tf.model.task_heads import IMPOSSIBLE
 from albert_tf.tasks.losses import HEADS
 from albert_tf.tasks.registry import TASKS, find, load_task
-from albert_tf.tasks.task_config import TaskConfig
 
 TESTDATA = Path(__file__).parents[1] / "testdata"
 # Files that earlier versions of fine-tuning wrote.
@@ -149,9 +148,9 @@ def test_shorter_inputs_have_lengths_that_fit(kind):
 def test_lengths_that_are_given_stay():
     """Default lengths adapt to given ones; impossible lengths are rejected."""
 
-    def shorter(**given):
-        given = TaskConfig(max_seq_length=32, **given)
-        return find("squad-1.1").updated(**vars(given)).config
+    def shorter(**lengths):
+        task = find("squad-1.1").updated(max_seq_length=32, **lengths)
+        return task.config
 
     c = shorter(max_query_length=20)
     assert (c.max_query_length, c.doc_stride) == (20, 9)

@@ -62,7 +62,7 @@ def test_every_word_counts_once(words, length):
     assert features.lengths.max() <= length
 
 
-def known(task, features):
+def label_logits(task, features):
     """Return the logits of a model that always predicts the labels."""
     shape = [len(features), features.max_seq_length, len(task.labels)]
     logits = np.zeros(shape, np.float32)
@@ -75,10 +75,10 @@ def known(task, features):
 
 
 def tagged(words, length=8):
-    """Return a task and its predictions, given the logits from `known`."""
+    """Return a task and its predictions, given `label_logits`."""
     task = make_task(length)
     features = task.features(EXAMPLES, words)
-    outputs = known(task, features)
+    outputs = label_logits(task, features)
     return task, task.predictions(EXAMPLES, outputs, features)
 
 
@@ -117,7 +117,9 @@ def test_the_loss_is_the_mean_over_words():
     }
     log_p = log_softmax(logits, -1)
     words = [(0, 1, 2), (0, 3, 0), (1, 1, 1)]  # row, position, tag
-    hits = [logits[row, place].argmax() == tag for row, place, tag in words]
+    hits = [
+        logits[row, position].argmax() == tag for row, position, tag in words
+    ]
     for objective, share in (
         (task.head, 0.0),
         (SoftTargets(task, RecipeConfig(label_smoothing=0.3)), 0.3),
@@ -249,7 +251,7 @@ def test_tags_without_prefixes_are_classes(words, tmp_path, capsys):
     with pytest.raises(InputError, match="must be accuracy .*=recall"):
         with_settings(find("ner"), recall).fitted(examples)
     features = task.features(examples, words)
-    found = task.predictions(examples, known(task, features), features)
+    found = task.predictions(examples, label_logits(task, features), features)
     wrong = dataclasses.replace(found[0], tags=("ADV", "ADV", "-LRB-"))
     found = [wrong, *found[1:]]
     assert task.score(examples, found) == {"accuracy": 0.8}
