@@ -3,7 +3,6 @@
 Examples come from tables or RACE files. Shapes: N examples, C choices.
 """
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
@@ -28,6 +27,7 @@ from albert_tf.tasks.tables import (
     brief,
     cell,
     field,
+    json_cell,
     label_text,
     read_rows,
     require_label,
@@ -136,10 +136,7 @@ def row_choices(row: Row, names: Sequence[str]) -> tuple[str, ...]:
     if len(names) > 1:
         choices = [cell(row, name, "choice_columns") for name in names]
     else:
-        choices = cell(row, names[0], "choice_columns")
-        if isinstance(choices, str):
-            with contextlib.suppress(ValueError):  # an error is raised below
-                choices = files.json_value(choices)
+        choices = json_cell(cell(row, names[0], "choice_columns"), list)
     return check_choices(choices, f"{row.where}, column {names[0]}")
 
 

@@ -19,7 +19,7 @@ from albert_tf.data.table_sources import is_table
 from albert_tf.tasks import metrics
 from albert_tf.tasks.numerics import NO_ANSWER, Spans, softmax
 from albert_tf.tasks.predictions import sibling, submission_path, write_tsv
-from albert_tf.tasks.tables import Columns, brief, field, read_rows
+from albert_tf.tasks.tables import Columns, brief, field, json_cell, read_rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,14 +63,8 @@ def is_cell(value: Any) -> bool:
 
 def from_json(text: str) -> Any:
     """Parse answers from JSON; return any other string unchanged."""
-    try:
-        value = files.json_value(text)
-    except ValueError:
-        return text
-    if isinstance(value, list):
-        listed = all(isinstance(x, dict | str) for x in value)
-        return value if listed else text
-    return value if isinstance(value, dict) else text
+    value = json_cell(text, list, dict)
+    return value if all(isinstance(x, dict | str) for x in value) else text
 
 
 def answers_in(qa: dict, where: str) -> list[tuple[str, int | None]]:

@@ -99,6 +99,22 @@ def class_texts(value: Any, where: str) -> list[str] | None:
     return texts
 
 
+def json_cell(value: Any, *kinds: type) -> Any:
+    """Return the JSON value of the given types in a text, or the value itself.
+
+    Args:
+      value: a cell.
+      *kinds: the types of JSON values to return.
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        parsed = files.json_value(value)
+    except ValueError:
+        return value
+    return parsed if isinstance(parsed, kinds) else value
+
+
 def cell_items(text: str, where: str) -> list | str:
     """Return the items of a cell, or "nan" or "NaN" for a missing label.
 

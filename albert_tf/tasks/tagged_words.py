@@ -10,10 +10,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.data.row_files import Row
-from albert_tf.tasks.tables import brief, cell, label_text
+from albert_tf.tasks.tables import brief, cell, json_cell, label_text
 from albert_tf.text.wordpiece import (
     IDEOGRAPH,
     is_punctuation,
@@ -83,16 +82,6 @@ def split_words(text: str) -> list[str]:
     return [text[start:end] for start, end in word_spans(text)]
 
 
-def parse_list(value: Any) -> Any:
-    """Return the list in a JSON cell, or any other value unchanged."""
-    if isinstance(value, str) and value.lstrip().startswith("["):
-        try:
-            return files.json_value(value)
-        except ValueError:
-            return value
-    return value
-
-
 def words_in(row: Row, column: str, tags: Any) -> tuple[str, ...]:
     """Return the words in a row's cell, which contains a list or a text.
 
@@ -100,7 +89,7 @@ def words_in(row: Row, column: str, tags: Any) -> tuple[str, ...]:
     word per tag.
     """
     value = cell(row, column, "text_column")
-    words = parse_list(value)
+    words = json_cell(value, list)
     legal = isinstance(words, list) and all(isinstance(x, str) for x in words)
     if isinstance(value, str) and not legal:
         words = value
@@ -116,7 +105,8 @@ def words_in(row: Row, column: str, tags: Any) -> tuple[str, ...]:
 
 def tags_in(row: Row, column: str) -> list[str | None]:
     """Return the tags of a row as texts; a missing tag is None."""
-    tags, where = parse_list(cell(row, column, "label_column")), row.label_where
+    tags, where = cell(row, column, "label_column"), row.label_where
+    tags = json_cell(tags, list)
     if isinstance(tags, str):
         tags = re.split(DIVIDERS, tags.strip()) if tags.strip() else []
     rule = f"{where}: column {column} must be a list of tags."
@@ -175,7 +165,7 @@ def have_words(rows: list[Row], column: str, id_column: str) -> bool:
 
     Words may contain spaces if rows share the name of their sentence.
     """
-    cells = [parse_list(row.values.get(column)) for row in rows]
+    cells = [json_cell(row.values.get(column), list) for row in rows]
     if not all(isinstance(x, str | None) for x in cells):
         return False
     names = [row.values.get(id_column) for row in rows]

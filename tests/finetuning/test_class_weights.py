@@ -17,16 +17,11 @@ from albert_tf.finetuning.finetuning_setup import Job, Split
 from albert_tf.finetuning.finetuning_trainer import prepare_jobs
 from albert_tf.finetuning.recipe import RecipeConfig
 from albert_tf.finetuning.soft_targets import (
-    balanced,
     objective_of,
-    summary,
-    weighted,
-    weights_of_classes,
     with_class_weights,
 )
 from albert_tf.tasks.batches import evaluation_batches, training_batches
 from albert_tf.tasks.classification import Example
-from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.tagged_words import Sentence
 from albert_tf.tasks.task_config import TaskConfig
@@ -92,14 +87,14 @@ def expected_loss(kind, examples, rows):
     return (weights * loss).sum() / weights.sum()
 
 
-def job_of(kind, words):
-    """Return a job with balanced class weights."""
+def job_of(kind, words, entries=("balanced",)):
+    """Return a job with class weights."""
     examples = examples_of(kind)
     config = TaskConfig(max_seq_length=12, classifier_dropout=0.0)
     task = find(kind).updated(**vars(config)).fitted(examples)
     split = Split("train", examples, task.features(examples, words))
     job = Job(task, CONFIG, words, (split,), (), ())
-    return with_class_weights(job, ("balanced",))
+    return with_class_weights(job, entries)
 
 
 KINDS = ("classification", "multilabel", "token_classification")
@@ -136,53 +131,70 @@ def test_labels_are_weighted(kind, words):
     assert 0 < hits.sum() < counts.sum()
 
 
-def test_balanced_classes():
-    """Weights are n / (k n_c), as in scikit-learn, and 1 for empty classes.
+@pytest.mark.parametrize(
+    ("kind", "entries", "weights", "printed"),
+    [
+        (
+            "classification",
+            ("balanced",),
+            {"bad": 2, "good": 8 / 12},
+            "bad 2, good 0.6667",
+        ),
+        (
+            "classification",
+            ("good:3.5",),
+            {"bad": 1, "good": 3.5},
+            "bad 1, good 3.5",
+        ),
+        (
+            "multilabel",
+            ("balanced",),
+            # Pairs of weights without and with the class; z is in every set.
+            {"x": (8 / 12, 2), "y": (1, 1), "z": (1, 1)},
+            "x 2 (no 0.6667), y 1 (no 1), z 1 (no 1)",
+        ),
+        (
+            "multilabel",
+            ("y:3.5",),
+            {"x": (1, 1), "y": (1, 3.5), "z": (1, 1)},
+            "x 1 (no 1), y 3.5 (no 1), z 1 (no 1)",
+        ),
+        (
+            "token_classification",
+            ("B-A:0.5",),
+            {"O": 1, "B-A": 0.5, "I-A": 1},
+            "O 1, B-A 0.5, I-A 1",
+        ),
+    ],
+)
+def test_each_label_has_a_weight(
+    kind, entries, weights, printed, words, capsys
+):
+    """Balanced weights are n / (k n_c), as in scikit-learn.
 
-    There are n labels, of which n_c are of class c, and k classes occur.
+    There are n labels, of which n_c are of class c, and k classes occur. Other
+    classes, and classes without a named weight, have weight 1; tokens without
+    a tag have weight 0.
     """
-    labels = np.array([2, 0, 2, 2, 0, 2, 2, 2])
-    np.testing.assert_allclose(balanced(labels, 4), [8 / 4, 1, 8 / 12, 1])
-
-
-def test_named_classes_of_sets():
-    """A class's weight applies to its positive labels; other weights are 1."""
-    task = find("multilabel").fitted(examples_of("multilabel"))
-    found = weights_of_classes(np.zeros([4, 3], int), task, {"y": 3.5})
-    assert found.tolist() == [[1, 1], [1, 3.5], [1, 1]]
-    expected = "Class weights: x 1 (no 1), y 3.5 (no 1), z 1 (no 1)"
-    assert summary(found, task) == expected
-
-
-def test_weights_of_one_of_several_classes():
-    """Classes have the named weights or, without names, balanced weights."""
-    task = dataclasses.replace(find("classification"), labels=("bad", "good"))
-    labels = np.array([1, 1, 0, 1])
-    found = weights_of_classes(labels, task, {"good": 3.5})
-    assert found.tolist() == [1, 3.5]
-    found = weights_of_classes(labels, task, {})
-    np.testing.assert_allclose(found, [2, 2 / 3])
-    assert summary(found, task) == "Class weights: bad 2, good 0.6667"
-
-
-def test_weights_stand_beside_their_labels():
-    """Tokens without a tag have weight 0; sets have a weight for each class."""
-    task = dataclasses.replace(find("multilabel"), labels=("x", "y"))
-    rows = [(np.arange(2), 2)] * 2
-    tags, sets = np.array([-1, 0, 1, 1]), np.array([[1.0, 0], [1, 1]])
-    features = Features.from_rows(
-        rows, {}, 0, 8, token_arrays={"labels": tags}, fills={"labels": -1}
-    )
-    found, classes = weighted(features, task, {})
-    assert classes.tolist() == [1.5, 0.75]
-    assert found.token_arrays["label_weights"].tolist() == [0, 1.5, 0.75, 0.75]
-    assert found.fills == {"labels": -1, "label_weights": 0}
-    assert not found.arrays
-    features = Features.from_rows(rows, {"labels": sets}, 0, 8)
-    found, _ = weighted(features, task, {"x": 2.5})
-    assert found.arrays["label_weights"].tolist() == [[2.5, 1], [2.5, 1]]
-    found, classes = weighted(features, task, {})
-    assert classes.tolist() == [[1, 1], [1, 1]]  # x is in every set
+    job = job_of(kind, words, entries)
+    assert capsys.readouterr().out == f"Class weights: {printed}\n"
+    features, examples = job.train[0].features, job.train[0].examples
+    if kind == "token_classification":
+        found = features.token_arrays["label_weights"]
+        labels = features.token_arrays["labels"]
+        assert not found[labels < 0].any()
+        found = found[labels >= 0]
+        expected = [weights[tag] for e in examples for tag in e.tags]
+        assert features.fills["label_weights"] == 0
+    else:
+        found = features.arrays["label_weights"]
+        expected = [
+            [weights[c][c in e.label] for c in "xyz"]
+            if kind == "multilabel"
+            else weights[e.label]
+            for e in examples
+        ]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 @pytest.mark.slow_after(1)

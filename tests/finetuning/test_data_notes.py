@@ -134,11 +134,13 @@ def test_other_labels_are_not_counted(words):
 def test_missing_labels_are_counted(words):
     """A note states that some labels are missing, but not that all are."""
     rows, task = features([4, 4, 4]), task_with(["a", "b"])
-    for labels, noted in (([1, None, 0], 1), ([None] * 3, 0), ([0, 1, 0], 0)):
+    for labels, number in (([1, None, 0], 1), ([None] * 3, 0), ([0, 1, 0], 0)):
         examples = [Example("", "text", "", label) for label in labels]
         found = notes(task, rows, words, examples)
-        told = "Note: 1 of 3 labels are missing, so the predictions are not "
-        assert found == [f"{told}scored"] * noted
+        expected = (
+            "Note: 1 of 3 labels are missing, so the predictions are not "
+        )
+        assert found == [f"{expected}scored"] * number
     tagged = [Sentence(("a",), tags, "file", 1) for tags in (("a",), None)]
     tagger = task_with(["a", "b"], "token_classification")
     (line,) = notes(tagger, features([4, 4]), words, tagged)
@@ -146,7 +148,7 @@ def test_missing_labels_are_counted(words):
 
 
 @pytest.mark.parametrize(
-    ("words", "noted"),
+    ("words", "note"),
     [
         (["マ", "リ", "ア", "は", "東", "京"], "'マ' and 'リ'"),
         (["ไทย", "ดี", "OK"], "'ไทย' and 'ดี'"),
@@ -156,11 +158,11 @@ def test_missing_labels_are_counted(words):
         (["が", *"abcdefghijk", "は", "は"], ""),
     ],
 )
-def test_words_that_spaces_do_not_separate(words, noted):
+def test_words_that_spaces_do_not_separate(words, note):
     """A note names words in scripts that do not put spaces between words.
 
     Ideographs, which BERT also treats as separate words, cause no note.
     """
     found = word_notes([words, words[:1]])
-    assert bool(found) == bool(noted)
-    assert all(noted in line for line in found)
+    assert bool(found) == bool(note)
+    assert all(note in line for line in found)

@@ -103,13 +103,31 @@ def test_a_beam_cannot_teach_logits(pretrained, teacher):
         load_teacher(teacher(beam), job_of(simple, pretrained))
 
 
-def test_tasks_without_soft_targets():
-    """Spans and scores allow no label smoothing, and a beam head no teacher."""
-    questions = find("squad-1.1")
-    with pytest.raises(InputError, match="label_smoothing=0.1"):
-        check_targets(RecipeConfig(label_smoothing=0.1), questions)
-    check_targets(RecipeConfig(teacher="t"), questions)
-    with pytest.raises(InputError, match="teacher=t"):
-        check_targets(RecipeConfig(teacher="t"), find("squad-2.0"))
-    with pytest.raises(InputError, match="label_smoothing"):
-        check_targets(RecipeConfig(label_smoothing=0.1), find("sts-b"))
+@pytest.mark.parametrize(
+    ("name", "smooths", "teaches"),
+    [
+        ("classification", True, True),
+        ("multilabel", True, True),
+        ("multiple_choice", True, True),
+        ("token_classification", True, True),
+        ("regression", False, True),
+        ("squad-1.1", False, True),
+        ("squad-2.0", False, False),
+        ("embedding", False, False),
+    ],
+)
+def test_tasks_without_soft_targets(name, smooths, teaches):
+    """Numbers, spans and vectors allow no label smoothing.
+
+    A beam head and vectors allow no teacher.
+    """
+    for values, is_legal in (
+        ({"label_smoothing": 0.1}, smooths),
+        ({"teacher": "t"}, teaches),
+    ):
+        recipe, ((key, value),) = RecipeConfig(**values), values.items()
+        if is_legal:
+            check_targets(recipe, find(name))
+            continue
+        with pytest.raises(InputError, match=f"{key}={value}"):
+            check_targets(recipe, find(name))

@@ -11,80 +11,52 @@ from albert_tf.finetuning.recipe import (
     check_freeze,
     evaluations_without_gain,
     frozen,
-    group_number,
-    group_of,
     named_weights,
     reductions,
 )
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.training.checkpoints import named_variables
 
-EMBEDDED = "albert/embeddings/word_embeddings"
-POOLED = "albert/pooler/kernel"
-
 
 def config(**values):
     return dataclasses.replace(tiny.CONFIG, **values)
 
 
-def attention(i):
-    return f"albert/encoder/attention_{i}_0/query/kernel"
-
-
-def ffn(i):
-    return f"albert/encoder/ffn_{i}_0/output/bias"
-
-
-def test_one_group_of_shared_layers():
-    """Shared layers form one group; embeddings and heads belong to none."""
-    found = [
-        group_of(name, config())
-        for name in (EMBEDDED, attention(0), ffn(0), POOLED, "classifier/bias")
-    ]
-    assert found == [None, 0, 0, None, None]
-
-
-def test_layers_of_their_own():
-    """Without sharing, each layer is a separate group, as in BERT."""
-    c = config(num_hidden_layers=4, sharing="none")
-    assert group_number(c) == 4
-    assert [group_of(attention(i), c) for i in range(4)] == [0, 1, 2, 3]
-    assert [group_of(ffn(i), c) for i in range(4)] == [0, 1, 2, 3]
-
-
-def test_shared_attention_belongs_to_the_highest_layer():
-    """Attention that four layers share belongs to the highest layer's group."""
-    c = config(num_hidden_layers=4, sharing="attention")
-    assert group_of(attention(0), c) == 3
-    assert [group_of(ffn(i), c) for i in range(4)] == [0, 1, 2, 3]
-
-
-def test_groups_that_share():
-    """Layers that share weights in three groups have three group numbers."""
-    c = config(num_hidden_layers=12, num_hidden_groups=3)
-    assert group_number(c) == 3
-    assert [group_of(attention(g), c) for g in range(3)] == [0, 1, 2]
+LAYERS = {"num_hidden_layers": 4}
+ATTENTION, FFN = "albert/encoder/attention_", "albert/encoder/ffn_"
 
 
 @pytest.mark.parametrize(
-    "freeze, prefixes",
+    ("values", "freeze", "prefixes"),
     [
-        (("embeddings",), ("albert/embeddings/",)),
-        (("embeddings", "encoder"), ("albert/embeddings/", "albert/encoder/")),
-        (("pooler",), ("albert/pooler/",)),
+        ({}, (), ()),
+        ({}, ("embeddings",), ("albert/embeddings/",)),
         (
-            ("encoder_1",),
-            ("albert/encoder/attention_1", "albert/encoder/ffn_1"),
+            {},
+            ("embeddings", "encoder"),
+            ("albert/embeddings/", "albert/encoder/"),
         ),
-        ((), ()),
+        ({}, ("pooler",), ("albert/pooler/",)),
+        ({}, ("encoder_0",), ("albert/encoder/",)),
+        # Without sharing, each layer is a separate group, as in BERT.
+        ({"sharing": "none"}, ("encoder_2",), (f"{ATTENTION}2", f"{FFN}2")),
+        # Attention that four layers share belongs to the highest layer's group.
+        ({"sharing": "attention"}, ("encoder_2",), (f"{FFN}2",)),
+        ({"sharing": "attention"}, ("encoder_3",), (ATTENTION, f"{FFN}3")),
+        (
+            {"num_hidden_groups": 2},
+            ("encoder_1",),
+            (f"{ATTENTION}1", f"{FFN}1"),
+        ),
     ],
 )
-def test_parts_that_are_frozen(freeze, prefixes):
-    """`freeze` selects variables by prefixes of their names."""
-    c = config(num_hidden_layers=3, num_hidden_groups=3)
+def test_parts_that_are_frozen(values, freeze, prefixes):
+    """`freeze` selects variables by their part or their group of layers."""
+    c = config(**LAYERS, **values)
     names = named_variables(AlbertForPretraining(c))
     found = {name for name in names if frozen(name, freeze, c)}
     assert found == {name for name in names if name.startswith(prefixes)}
+    assert bool(found) == bool(freeze)
 
 
 def test_groups_that_can_be_frozen():

@@ -25,16 +25,16 @@ QUESTION = "is it"
 F1 = [0.5, 0.9, 0.7, 0.6]  # in evaluations during training
 
 
-def write_questions(path, number, seed, known, impossible=True):
+def write_questions(path, number, seed, labeled, impossible=True):
     """Write questions about opinions; return the path.
 
-    If answers are known and `impossible` is set, every third question has no
+    If both `labeled` and `impossible` are set, every third question has no
     answer.
     """
     paragraphs = []
     for i, (text, _) in enumerate(tiny_tasks.opinions(number, seed)):
         qa = {"id": f"q{i}", "question": QUESTION}
-        if known:
+        if labeled:
             start = text.rindex(" ") + 1
             answers = [{"text": text[start:], "answer_start": start}]
             qa["is_impossible"] = impossible and i % 3 == 0
@@ -163,7 +163,7 @@ def test_predictions_of_the_same_run_use_it(whole, stopped):
         }
 
 
-def asked(questions):
+def contexts_of(questions):
     """Return {id: context} for the questions that are to be answered."""
     content = files.read_json(questions["predict_file"], "")
     paragraphs = content["data"][0]["paragraphs"]
@@ -172,7 +172,7 @@ def asked(questions):
 
 def test_what_is_served_answers_as_the_predictions(whole, questions):
     """A served model returns the answers in the predictions file."""
-    contexts = asked(questions)
+    contexts = contexts_of(questions)
     inputs = strings([QUESTION] * len(contexts)), strings(contexts.values())
     found = load_server(whole[0], ServingConfig()).call("answer", *inputs)[
         "answer"
@@ -199,7 +199,7 @@ def test_litert_answers_as_the_predictions(whole, questions, tmp_path):
             name: runner.answer({"question": QUESTION, "context": context}, 1)[
                 "answer"
             ]
-            for name, context in asked(questions).items()
+            for name, context in contexts_of(questions).items()
         }
 
     assert withheld(answers()) == {k for k, x in odds.items() if x > other}
@@ -219,7 +219,7 @@ def test_a_savedmodel_with_another_threshold(whole, questions, tmp_path):
         ServingConfig(null_score_diff_threshold=other),
     )
     assert threshold(os.path.join(folder, "assets")) == other
-    contexts = asked(questions)
+    contexts = contexts_of(questions)
     found = tf.saved_model.load(folder).signatures["answer"](
         question=strings([QUESTION] * len(contexts)),
         context=strings(contexts.values()),

@@ -17,11 +17,9 @@ from albert_tf.tasks import minimal_pairs
 from albert_tf.tasks.minimal_pairs import (
     BATCH_TOKENS,
     MinimalPairsConfig,
-    Pair,
     Scorer,
     load_scorer,
     read_pairs,
-    summarize,
 )
 from albert_tf.training import checkpoints
 
@@ -84,17 +82,6 @@ def test_whatever_is_shared(tokenizer, changes):
     sentences = ROWS[0][:2]
     expected = [one_by_one(scorer, s) for s in sentences]
     np.testing.assert_allclose(scorer(sentences), expected, rtol=1e-5)
-
-
-def test_the_overall_accuracy_is_the_mean_over_paradigms():
-    """The accuracy is the mean over paradigms, each with a Wilson interval."""
-    pairs = [Pair(*row) for row in ROWS]
-    summary = summarize(pairs, [True, False, True])
-    assert summary["accuracy"] == 0.75
-    assert summary["paradigm"]["order"] == {
-        "accuracy": 0.5, "low": 0.09453, "high": 0.90547, "pairs": 2,
-    }  # fmt: skip
-    assert set(summary["phenomenon"]) == {"words", "agreement"}
 
 
 NAMES = "good", "bad", "UID", "phenomenon"
@@ -216,12 +203,6 @@ def test_a_row_has_one_piece_or_as_many_as_fit():
         wanted = f"^A sentence .* 1 to 14 .*={shown}, {len(text)} pieces"
         with pytest.raises(InputError, match=wanted):
             Scorer.row(own, text)
-
-
-def test_a_sentence_must_fit_the_model(scorer):
-    """A sentence longer than the model allows raises an error."""
-    with pytest.raises(InputError, match="1 to 14 pieces"):
-        scorer(["a b c d e f g h i j k l m n o p q r s t u v w x y z"])
 
 
 def test_a_sentence_that_is_too_long_is_found(scorer, tmp_path, monkeypatch):

@@ -52,12 +52,6 @@ def test_a_long_csv_cell(tmp_path):
     assert len(values[0]["a"]) == 200_000
 
 
-def test_json_lines(tmp_path):
-    """Values in JSON lines keep their types."""
-    _, values = rows(tmp_path, "t.jsonl", '{"a": "x", "b": 3}\n{"a": [1]}\n')
-    assert values == [{"a": "x", "b": 3}, {"a": [1]}]
-
-
 @pytest.mark.parametrize(
     ("name", "text", "parts"),
     [

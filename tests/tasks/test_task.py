@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from albert_tf.base.errors import InputError
-from albert_tf.model.task_heads import IMPOSSIBLE
-from albert_tf.tasks.losses import HEADS
 from albert_tf.tasks.registry import TASKS, find, load_task
 
 TESTDATA = Path(__file__).parents[1] / "testdata"
@@ -24,55 +22,6 @@ def test_writings_of_a_name():
     assert find("SST_2") is find("sst2") is find("sst-2")
     with pytest.raises(InputError, match="classification, multilabel.*rte"):
         find("nothing")
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("classification", (True, 2, False, False, 0, False)),
-        ("multilabel", (True, 2, True, False, 0, False)),
-        ("regression", (False, 1, True, False, 0, False)),
-        ("multiple_choice", (False, 2, False, False, 0, False)),
-        ("question_answering", (False, 2, False, False, 0, False)),
-        ("token_classification", (True, 2, False, False, 1, False)),
-        ("embedding", (False, 2, False, False, 0, True)),
-        ("rte", (True, 2, False, True, 0, False)),
-    ],
-)
-def test_what_labels_and_texts_of_a_kind_are(name, expected):
-    """Each kind of task declares the properties of its labels and texts."""
-    task = find(name)
-    labels = task.has_classes, task.fewest_labels, task.many_label_columns
-    texts = task.is_pair, task.text_rank, task.unlabeled
-    assert labels + texts == expected
-
-
-SPANS = {"start_logits": IMPOSSIBLE, "end_logits": IMPOSSIBLE}
-
-
-@pytest.mark.parametrize(
-    ("kind", "techniques", "labels", "tokens"),
-    [
-        ("classification", (True, True), ("int32", 1), {}),
-        ("multilabel", (True, True), ("float32", 2), {}),
-        ("regression", (False, True), ("float32", 1), {}),
-        ("multiple_choice", (True, True), ("int32", 1), {}),
-        ("token_classification", (True, True), ("int32", 2), {"logits": 0.0}),
-        ("question_answering", (False, True), ("int32", 2), SPANS),
-        ("beam", (False, False), ("int32", 2), {}),
-        ("embedding", (False, False), ("float32", 1), {}),
-    ],
-)
-def test_what_a_head_supports(kind, techniques, labels, tokens):
-    """Each head declares whether labels can be smoothed and outputs averaged.
-
-    Only heads that can smooth labels show an accuracy.
-    """
-    head = HEADS[kind](TASKS.get(kind))
-    assert (head.smooths, head.averages) == techniques
-    assert (head.label_dtype, head.label_rank) == labels
-    assert head.token_outputs == tokens
-    assert head.metrics == (("accuracy",) if head.smooths else ())
 
 
 LONG = {"max_seq_length": 16, "max_query_length": 4}
