@@ -1,5 +1,6 @@
 """Questions about a short text, and their task."""
 
+from albert_tf.base import files
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.squad import Question
 from albert_tf.tasks.task_config import TaskConfig
@@ -14,6 +15,27 @@ def asked(name, text, answer=None, context=CONTEXT):
     start = context.index(answer)
     span = (start, start + len(answer)) if answer else (0, 0)
     return Question(name, text, context, (answer,) if answer else (), span)
+
+
+def write_squad(path, rows):
+    """Write questions in SQuAD's format; return the path.
+
+    Args:
+      path: the file to write.
+      rows: (context, answer) pairs; "" means no answer, and None an unknown
+        answer. The last occurrence in the context is the answer.
+    """
+    paragraphs = []
+    for i, (context, answer) in enumerate(rows):
+        qa = {"id": f"q{i}", "question": "is it"}
+        if answer is not None:
+            start = context.rindex(answer)
+            answers = [{"text": answer, "answer_start": start}]
+            qa["answers"] = answers if answer else []
+            qa["is_impossible"] = not answer
+        paragraphs.append({"context": context, "qas": [qa]})
+    files.write_json(str(path), {"data": [{"paragraphs": paragraphs}]})
+    return str(path)
 
 
 EXAMPLES = [

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
+from albert_tf.base import files
 from albert_tf.base.errors import InputError
 from albert_tf.finetuning.finetuning_setup import Settings
 from albert_tf.tasks.tables import Columns, read_rows
@@ -59,6 +60,11 @@ def refusal(**values):
 def predictions(path):
     """Return the rows of a file of predictions."""
     return [row.values for row in read_rows(str(path), Columns())]
+
+
+def read(folder, name="metrics"):
+    """Return the content of a JSON file in the folder of a run."""
+    return files.read_json(os.path.join(folder, f"{name}.json"), name)
 
 
 def weights(model_dir, name):

@@ -159,16 +159,15 @@ class FinetuningConfig:
             model_dir=self.model_dir,
             ensemble=members,
         )
+        folders = set(map(os.path.realpath, self.ensemble))
+        are_different = 1 < len(folders) == len(self.ensemble)
         require(
-            not self.ensemble or (len(self.ensemble) > 1 and not self.do_train),
-            "`ensemble` must name at least two model directories, and cannot "
-            "be used with `do_train`.",
+            not self.ensemble or (are_different and not self.do_train),
+            "`ensemble` must name at least two different model directories, "
+            "and cannot be used with `do_train`.",
             ensemble=members,
             do_train=self.do_train,
         )
-        folders = set(map(os.path.realpath, self.ensemble))
-        rule = "`ensemble` must name each folder only once."
-        require(len(folders) == len(self.ensemble), rule, ensemble=members)
         legal, rule = self.num_seeds == 1, "`num_seeds` needs `do_train`."
         require(legal or self.do_train, rule, num_seeds=self.num_seeds)
         require(

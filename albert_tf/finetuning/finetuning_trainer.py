@@ -361,16 +361,11 @@ def check_complete(s: Settings, metric: str, *jobs: Job) -> bool:
       metric: the metric that determines the best weights.
       *jobs: the tasks, with their examples.
     """
-    paths = checkpoint_files.listed(s.run.output_dir)
-    intact = (
-        path
-        for path in paths
-        if not checkpoint_files.fault(path, checkpoint_files.read_facts)
-    )
-    last = next(intact, None)
+    folder = s.run.output_dir
+    last = checkpoint_files.latest(folder, checkpoint_files.read_facts)
     if not last:
         return False
-    step, folder = checkpoint_files.number(last), s.run.output_dir
+    step = checkpoint_files.number(last)
     earlier, used = checkpoint_files.read_facts(last), run_facts(s, *jobs)
     first = used[FIRST_WEIGHTS].value
     require(

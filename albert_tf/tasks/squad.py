@@ -80,7 +80,7 @@ def answers_in(qa: dict, where: str) -> list[tuple[str, int | None]]:
     if isinstance(raw_answers, dict):
         texts, starts = (
             x if isinstance(x, list) else [x]
-            for x in map(plain, map(raw_answers.get, ("text", "answer_start")))
+            for x in map(raw_answers.get, ("text", "answer_start"))
         )
         rule = f"{where}: every answer must have an `answer_start`."
         require(len(texts) == len(starts), rule, answers=raw_answers)

@@ -1,7 +1,6 @@
 """Ensembles, runs with several seeds, and distillation."""
 
 import dataclasses
-import json
 import os
 import shutil
 from unittest import mock
@@ -12,7 +11,7 @@ import scipy.special
 import tensorflow as tf
 import tiny
 import vocabularies
-from tiny_runs import build, eagerly, predictions, refusal, run, weights
+from tiny_runs import build, eagerly, predictions, read, refusal, run, weights
 
 from albert_tf.base.errors import InputError
 from albert_tf.finetuning import evaluation
@@ -74,12 +73,8 @@ def test_a_run_of_several_seeds_is_several_runs(
 def test_the_summary_of_several_seeds(seeds):
     """A summary has the scores' median and range, and the best run's folder."""
     output, metrics = seeds
-    with open(os.path.join(output, "metrics.json")) as file:
-        written = json.load(file)
-    runs = []
-    for folder in members(seeds):
-        with open(os.path.join(folder, "metrics.json")) as file:
-            runs.append(json.load(file)["eval"])
+    written = read(output)
+    runs = [read(folder)["eval"] for folder in members(seeds)]
     scores = [run["accuracy"] for run in runs]
     assert metrics["eval_median"]["accuracy"] == pytest.approx(sum(scores) / 2)
     assert metrics["eval_min"]["accuracy"] == min(scores)
@@ -121,7 +116,7 @@ def test_the_best_seed_is_that_of_the_evaluation(tmp_path, monkeypatch):
     job = Job(find("classification"), None, None, (), *splits)
     strategy = make_strategy(DistributionConfig())
     finetuning_run.run_seeds(s, job, strategy)
-    written = json.loads((tmp_path / "metrics.json").read_text())
+    written = read(tmp_path)
     assert written["best"] == str(tmp_path / "seed_8")
 
 

@@ -1,6 +1,5 @@
 """Fine-tuning reads a model directory and writes a model directory."""
 
-import json
 import os
 import pathlib
 import shutil
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny_tasks
-from tiny_runs import build, eagerly, predictions, refusal, run, weights
+from tiny_runs import build, eagerly, predictions, read, refusal, run, weights
 
 from albert_tf.base import files
 from albert_tf.finetuning import finetune as finetuning_run
@@ -39,8 +38,7 @@ def test_what_a_run_leaves(finished, opinions):
         "history.jsonl curves.png"
     )
     assert set(expected.split()) <= names
-    with open(os.path.join(output, "metrics.json")) as file:
-        written = json.load(file)
+    written = read(output)
     assert written.pop("model").startswith("step ")
     for split in ("eval", "predict"):
         assert written.pop(f"{split}_file") == opinions[f"{split}_file"]
@@ -95,8 +93,7 @@ def test_metrics_are_those_of_one_model(finished, opinions, copy, tmp_path):
 
     def measure(model_dir, **values):
         run(model_dir=model_dir, output_dir=output, **values)
-        with open(os.path.join(output, "metrics.json")) as file:
-            return json.load(file)
+        return read(output)
 
     evaluated = {"do_eval": True, "eval_file": opinions["eval_file"]}
     predicted = {"do_predict": True, "predict_file": opinions["predict_file"]}
@@ -148,7 +145,7 @@ def test_unlabeled_examples_replace_labeled_ones(finished, opinions, tmp_path):
     for file in (labeled, unlabeled):
         found = run(**values, do_predict=True, predict_file=str(file))
         is_labeled = file == labeled
-        written = json.loads((output / "metrics.json").read_text())
+        written = read(output)
         assert ("predict" in written) == ("predict" in found) == is_labeled
         assert (output / "confusion.tsv").exists() == is_labeled
     assert "eval" in written

@@ -6,6 +6,7 @@ import os
 import numpy as np
 import pytest
 import tiny_tasks
+from tiny_questions import write_squad
 from tiny_runs import run
 
 from albert_tf.base import files
@@ -30,17 +31,13 @@ def write_questions(path, number, seed, impossible):
     If `impossible` is set, some questions have no answer. Return the path.
     """
     rng = np.random.default_rng(seed)
-    paragraphs = []
-    for i, (text, _) in enumerate(tiny_tasks.opinions(number, seed)):
+    rows = []
+    for text, _ in tiny_tasks.opinions(number, seed):
         answer = next(w for w in text.split() if w in NAMES)
-        answers = [{"text": answer, "answer_start": text.index(answer)}]
         if impossible and rng.random() < 0.4:
-            text, answers = text.replace(answer, "the"), []
-        qa = {"id": f"q{i}", "question": "is it", "answers": answers}
-        qa["is_impossible"] = not answers
-        paragraphs.append({"context": text, "qas": [qa]})
-    files.write_json(str(path), {"data": [{"paragraphs": paragraphs}]})
-    return str(path)
+            text, answer = text.replace(answer, "the"), ""
+        rows.append((text, answer))
+    return write_squad(path, rows)
 
 
 def write_choices(path, number, seed):

@@ -1,7 +1,6 @@
 """Two tasks share an encoder: their batches, loss and directories."""
 
 import dataclasses
-import json
 import os
 import pathlib
 import shutil
@@ -13,7 +12,7 @@ import pytest
 import tensorflow as tf
 import tiny
 import tiny_tasks
-from tiny_runs import build, eagerly, predictions, refusal, run, weights
+from tiny_runs import build, eagerly, predictions, read, refusal, run, weights
 
 from albert_tf.base.errors import InputError
 from albert_tf.finetuning import multitask
@@ -310,8 +309,7 @@ def test_both_tasks_are_learned(together):
     metrics = together[1]
     assert metrics["sst-2_eval"]["accuracy"] > 0.75
     assert metrics["rte_eval"]["accuracy"] > 0.75
-    with open(os.path.join(together[0], "metrics.json")) as file:
-        assert json.load(file)["rte_eval"] == metrics["rte_eval"]
+    assert read(together[0])["rte_eval"] == metrics["rte_eval"]
     rows = [r for r in History.read(together[0]).rows if r["split"] == "eval"]
     assert [r["step"] for r in rows] == [120, 150]
     row = rows[0]
@@ -387,8 +385,7 @@ def test_a_run_of_several_tasks_that_ends_early(
     metrics = run(**values)
     assert metrics.keys() == {"sst-2_eval", "rte_eval"}
     assert checkpoint_files.latest(str(output)).endswith("ckpt-4")
-    written = json.loads((output / "metrics.json").read_text())
-    assert written == {"task": "sst-2,rte"} | metrics
+    assert read(output) == {"task": "sst-2,rte"} | metrics
     for task in ("sst-2", "rte"):
         folder = output / task
         prefix = checkpoints.for_inference(str(folder))
@@ -396,8 +393,7 @@ def test_a_run_of_several_tasks_that_ends_early(
         names = {*checkpoints.read_table(prefix)}
         heads = {name for name in names if not name.startswith("albert/")}
         assert heads == {"classifier/kernel", "classifier/bias"}
-        written = json.loads((folder / "metrics.json").read_text())
-        assert written["model"] == checkpoints.fingerprint(prefix)
+        assert read(folder)["model"] == checkpoints.fingerprint(prefix)
         card = (folder / "README.md").read_text("utf-8")
         assert f"- First weights: {shallow}\n" in card
     assert run(**values) == metrics

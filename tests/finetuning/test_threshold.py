@@ -1,6 +1,5 @@
 """SQuAD 2.0's null-odds threshold, from the best evaluation to the export."""
 
-import json
 import os
 import shutil
 
@@ -9,7 +8,8 @@ import pytest
 import tensorflow as tf
 import tiny_tasks
 from exporting import strings
-from tiny_runs import build, eagerly, refusal, run
+from tiny_questions import write_squad
+from tiny_runs import build, eagerly, read, refusal, run
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
@@ -31,17 +31,14 @@ def write_questions(path, number, seed, labeled, impossible=True):
     If both `labeled` and `impossible` are set, every third question has no
     answer.
     """
-    paragraphs = []
+    rows = []
     for i, (text, _) in enumerate(tiny_tasks.opinions(number, seed)):
-        qa = {"id": f"q{i}", "question": QUESTION}
+        answer = None
         if labeled:
-            start = text.rindex(" ") + 1
-            answers = [{"text": text[start:], "answer_start": start}]
-            qa["is_impossible"] = impossible and i % 3 == 0
-            qa["answers"] = [] if qa["is_impossible"] else answers
-        paragraphs.append({"context": text, "qas": [qa]})
-    files.write_json(str(path), {"data": [{"paragraphs": paragraphs}]})
-    return str(path)
+            is_impossible = impossible and i % 3 == 0
+            answer = "" if is_impossible else text.split()[-1]
+        rows.append((text, answer))
+    return write_squad(path, rows)
 
 
 @pytest.fixture(scope="module")
@@ -100,13 +97,13 @@ def whole(questions, stopped):
         return output, run(output_dir=output, **questions)
 
 
-def read(folder, name):
-    with open(os.path.join(folder, f"{name}.json")) as file:
-        return json.load(file)
-
-
 def threshold(folder):
     return read(folder, "task")["config"]["null_score_diff_threshold"]
+
+
+def middle(odds):
+    """Return a threshold between the odds, close to their median."""
+    return float(np.median(list(odds.values()))) + 1e-4
 
 
 def between(value, odds, low):
@@ -189,7 +186,7 @@ def test_litert_answers_as_the_predictions(whole, questions, tmp_path):
     pytest.importorskip("ai_edge_litert")
     output, lite = whole[0], str(tmp_path / "lite")
     odds = read(output, "null_odds")
-    other = float(np.median(list(odds.values()))) + 1e-4
+    other = middle(odds)
     config = ExportConfig(output, lite, to="litert")
     export_model(config, ServingConfig(null_score_diff_threshold=other))
 
@@ -213,7 +210,7 @@ def test_a_savedmodel_with_another_threshold(whole, questions, tmp_path):
     """A SavedModel uses the export's threshold; its `task.json` states it."""
     folder = str(tmp_path / "out")
     odds = read(whole[0], "null_odds")
-    other = float(np.median(list(odds.values()))) + 1e-4
+    other = middle(odds)
     export_model(
         ExportConfig(whole[0], folder),
         ServingConfig(null_score_diff_threshold=other),
@@ -241,7 +238,7 @@ def test_a_given_threshold_wins(whole, questions, tmp_path):
     """A given threshold applies in each run, but only training saves it."""
     output = shutil.copytree(whole[0], tmp_path / "o")
     odds = read(output, "null_odds")
-    other = float(np.median(list(odds.values()))) + 1e-4
+    other = middle(odds)
     above = {k for k, x in odds.items() if x > other}
     tuned = threshold(output)
     assert above != withheld(read(output, "predictions"))
