@@ -5,11 +5,12 @@ import os
 import shutil
 from unittest import mock
 
+import keras
 import numpy as np
 import pytest
 import scipy.special
-import tensorflow as tf
 import tiny
+import tiny_tasks
 import vocabularies
 from tiny_runs import build, eagerly, predictions, read, refusal, run, weights
 
@@ -19,8 +20,8 @@ from albert_tf.finetuning import finetune as finetuning_run
 from albert_tf.finetuning.finetune import for_ensemble, summary
 from albert_tf.finetuning.finetuning_setup import Job, Split
 from albert_tf.tasks.registry import find
-from albert_tf.text.packing import INPUTS
 from albert_tf.text.tokenizers import load_tokenizer
+from albert_tf.training import checkpoints
 from albert_tf.training.distribution import DistributionConfig, make_strategy
 from albert_tf.training.history import History
 
@@ -170,48 +171,60 @@ def test_seeds_leave_another_model_alone(copy, pretrained, opinions):
     assert "must not be a model directory" in message
 
 
-def log_probabilities(folder, file="eval_predictions.tsv"):
-    rows = predictions(os.path.join(folder, file))
-    p = [[float(row[f"p({x})"]) for x in ("bad", "good")] for row in rows]
-    return np.log(np.maximum(p, 1e-7))
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize("bucketing", ["evaluation", "none"])
+@eagerly()
+def test_an_ensemble_averages_logits(words, tmp_path, bucketing):
+    """The mean logits of unequal members determine an ensemble's predictions.
 
-
-@pytest.mark.slow
-def test_an_ensemble_averages_logits(seeds, opinions, tmp_path):
-    """The members' mean logits determine an ensemble's probabilities."""
-    found = run(
-        ensemble=tuple(members(seeds)),
-        output_dir=str(tmp_path),
+    Batches may be sorted by length, but predictions have the file's order.
+    """
+    task = dataclasses.replace(
+        find("classification"), labels=("bad", "fair", "good")
+    ).updated(max_seq_length=16)
+    texts = ("a good film", "so awful it is", "bad", "the plot of " * 9)
+    labels = ("good", "bad", "fair", "good")
+    path = tiny_tasks.write_tsv(
+        tmp_path / "e.tsv",
+        ("text", "label"),
+        *zip(texts, labels, strict=True),
+    )
+    features = task.features(task.read("eval", path), words)
+    small = dataclasses.replace(tiny.CONFIG, initializer_range=0.5)
+    # Layers share weights, so both models have variables of the same shapes.
+    large = dataclasses.replace(
+        small, num_hidden_layers=3, num_attention_heads=4
+    )
+    folders, logits = [], []
+    for seed, config in enumerate((small, large)):
+        keras.utils.set_random_seed(seed)
+        model = task.build_model(config, "float32")
+        folder = str(tmp_path / f"model{seed}")
+        config.save(folder)
+        task.save(folder)
+        words.save(folder)
+        checkpoints.save(folder, checkpoints.named_variables(model))
+        folders.append(folder)
+        logits.append(model(*features.dense().values()).numpy())
+    assert np.abs(logits[0] - logits[1]).max() > 0.1
+    output = str(tmp_path / "output")
+    metrics = run(
+        ensemble=tuple(folders),
+        output_dir=output,
         do_eval=True,
-        eval_file=opinions["eval_file"],
+        eval_file=path,
+        eval_batch_size=2,
         max_seq_length=None,
+        length_bucketing=bucketing,
     )
-    logits = np.mean([log_probabilities(f) for f in members(seeds)], axis=0)
-    expected = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-    np.testing.assert_allclose(
-        log_probabilities(str(tmp_path)), expected, atol=1e-4
-    )
-    rows = predictions(tmp_path / "eval_predictions.tsv")
+    expected = scipy.special.log_softmax(np.mean(logits, axis=0), axis=-1)
+    rows = predictions(os.path.join(output, "eval_predictions.tsv"))
+    found = [[float(row[f"p({x})"]) for x in task.labels] for row in rows]
+    np.testing.assert_allclose(found, np.exp(expected), atol=1e-5)
     right = [row["label"] == row["prediction"] for row in rows]
-    assert found["eval"]["accuracy"] == pytest.approx(np.mean(right))
-    labels = [["bad", "good"].index(row["label"]) for row in rows]
-    loss = -expected[np.arange(len(rows)), labels].mean()
-    assert found["eval"]["loss"] == pytest.approx(loss, abs=1e-4)
-
-
-def test_outputs_are_averaged_over_members():
-    """Logits are averaged over members, and the loss uses the mean logits."""
-    task = dataclasses.replace(find("classification"), labels=("x", "y"))
-    logits = np.random.default_rng(0).normal(size=(2, 3, 2)).astype("f4")
-    labels = np.array([0, 1, 1])
-    batch = dict.fromkeys(INPUTS) | {"labels": labels}
-    batch |= {"example_weights": tf.ones(3)}
-    members = [lambda *_, seed, x=x: tf.constant(x) for x in logits]
-    ensemble = mock.Mock(members=members)
-    found = evaluation.averaged_outputs(task)(ensemble, batch)
-    np.testing.assert_allclose(found["logits"], logits.mean(0), rtol=1e-6)
-    losses = -scipy.special.log_softmax(logits.mean(0), -1)[range(3), labels]
-    np.testing.assert_allclose(found["task_loss"], losses, rtol=1e-5)
+    assert metrics["eval"]["accuracy"] == pytest.approx(np.mean(right))
+    loss = -expected[range(4), features.arrays["labels"]].mean()
+    assert metrics["eval"]["loss"] == pytest.approx(loss, abs=1e-4)
 
 
 def test_members_have_one_task(pretrained, tmp_path):
@@ -286,6 +299,13 @@ def test_members_that_do_not_fit(seeds, opinions, pretrained, tmp_path):
     assert "at least two" in refusal(ensemble=(one,), **values)
 
 
+def log_probabilities(folder):
+    """Return the logarithms of the predicted probabilities."""
+    rows = predictions(os.path.join(folder, "predictions.tsv"))
+    p = [[float(row[f"p({x})"]) for x in ("bad", "good")] for row in rows]
+    return np.log(np.maximum(p, 1e-7))
+
+
 @eagerly()
 def test_the_teacher_is_in_the_loss(finished, opinions, tmp_path):
     """The loss is a weighted sum of the losses for the labels and the teacher.
@@ -311,8 +331,7 @@ def test_the_teacher_is_in_the_loss(finished, opinions, tmp_path):
         classifier_dropout=0.0,
     )
     student, teacher = (
-        log_probabilities(folder, "predictions.tsv")
-        for folder in (output, finished[0])
+        log_probabilities(folder) for folder in (output, finished[0])
     )
     rows = predictions(os.path.join(output, "predictions.tsv"))
     labels = [["bad", "good"].index(row["label"]) for row in rows]
