@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import itertools
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 
 from albert_tf.base.console import counted
@@ -228,7 +229,8 @@ def tag_of(
     last, tag = len(cells), ""
     absent = not tagged and number and int(number) > last
     if last > 1 and not absent:
-        tag = column(cells, number or str(last), "label_column", where).strip()
+        tag = column(cells, number or str(last), "label_column", where)
+        tag = unicodedata.normalize("NFC", tag.strip())
     rule = f"{where}: a line must have a word and a tag."
     require(tag or not tagged, rule, line=repr(brief(" ".join(cells))))
     return tag or None

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from numbers import Real
 from typing import Any, NamedTuple
@@ -35,6 +36,7 @@ def label_text(value: Any, where: str) -> str | None:
 
     A JSON number or boolean is converted to its JSON text, so 1 and "1", or
     true and "true", are the same label. Whole numbers have no decimal point.
+    Letters are composed (NFC), so labels that look the same are the same.
     """
     if value is None:
         return None
@@ -44,7 +46,7 @@ def label_text(value: Any, where: str) -> str | None:
         value = json.dumps(value)
     rule = f"{where}: a label must be a text, a number or a boolean."
     require(isinstance(value, str), rule, label=brief(value))
-    text = value.strip()
+    text = unicodedata.normalize("NFC", value.strip())
     return None if text in MISSING else text
 
 
@@ -150,6 +152,7 @@ def class_named(text: str, labels: Sequence[str], where: str) -> str:
       labels: the classes; () if they are not known yet.
       where: "file:line".
     """
+    text = unicodedata.normalize("NFC", text)
     if not labels or text in labels:
         return text
     number = None

@@ -92,6 +92,23 @@ def test_white_space_around_a_label_is_none_of_it(tmp_path, ending):
     assert numbers == [1.0, 2.5]
 
 
+@pytest.mark.parametrize("ending", [".jsonl", ".tsv"])
+def test_decomposed_labels_are_composed(tmp_path, ending):
+    """Composed and decomposed labels are the same class, and so are tags."""
+    composed, decomposed = "B-\u00d6rt", "B-O\u0308rt"
+    labels = [composed, decomposed]
+    found = read(tmp_path, "classification", labels, ending=ending)
+    assert found == [composed] * 2
+    found = read(tmp_path, "multilabel", labels, ending=ending)
+    assert found == [(composed,)] * 2
+    assert class_named(decomposed, [composed], "x") == composed
+    path = tmp_path / "t.conll"
+    path.write_text(f"o\u0308 {composed}\no\u0308 {decomposed}\n")
+    (sentence,) = find("token_classification").read("train", str(path))
+    assert sentence.tags == (composed,) * 2
+    assert sentence.words == ("o\u0308",) * 2
+
+
 def test_json_values_are_the_texts_that_they_have_in_json(tmp_path):
     """1, 1.0 and "1" are one class; true and "true" are another class."""
     labels = [1, "1", 1.0, 0.5, True, "true", False, "None", "NA"]
