@@ -294,25 +294,6 @@ def test_kinds_of_json(head, kind):
     assert file_kinds._json_kind(head, True) == kind
 
 
-def test_text_with_some_zero_bytes(tmp_path):
-    """Text with a few zero bytes is not mistaken for a binary file."""
-    rows = ["one\0", "two words", "three more words"]
-    assert read(write(tmp_path / "x", "\n".join(rows)))[0] == [rows]
-
-
-def test_some_lines_that_are_not_utf8(tmp_path):
-    """`skip` omits lines that are not UTF-8, unless they are the majority."""
-    bad, good = b"\xc4\xd6\n" * 400, b"good line\n" * 500
-    for data in (bad + good, good + bad):
-        path = write(tmp_path / "x", data)
-        found, counts = read(path, on_bad_text="skip")
-        assert found == [["good line"] * 500] and counts["bad_lines"] == 400
-    for data in (bad + good + bad, good + bad * 2):
-        assert "800 of 1300" in refusal(
-            write(tmp_path / "x", data), on_bad_text="replace"
-        )
-
-
 def test_text_in_another_encoding(tmp_path):
     """For another encoding, the error gives a command with a placeholder."""
     path = str(write(tmp_path / "x", "سيارة\n".encode("cp1256")))
