@@ -31,10 +31,10 @@ def decode_text(value: bytes) -> str:
     return value.decode("utf-8", "replace")
 
 
-def label_probabilities(labels, probabilities) -> dict[str, float]:
-    """Return {label: probability} for labels and their probabilities."""
+def label_values(labels, values) -> dict[str, float]:
+    """Return {label: value} for labels and their probabilities or numbers."""
     names = map(decode_text, labels)
-    return dict(zip(names, map(float, probabilities), strict=True))
+    return dict(zip(names, map(float, values), strict=True))
 
 
 def marked(text: str, spans) -> dict:
@@ -81,7 +81,7 @@ def classify(row: Row, *texts: str) -> dict:
     If a text may have any number of labels, the chosen labels are marked; if no
     label is chosen, `NO_LABEL` comes first.
     """
-    labels = label_probabilities(row["labels"], row["probabilities"])
+    labels = label_values(row["labels"], row["probabilities"])
     if "chosen" not in row:
         return labels
     if not row["chosen"].any():
@@ -93,8 +93,10 @@ def classify(row: Row, *texts: str) -> dict:
     }
 
 
-def score(row: Row, *texts: str) -> float:
-    """Return the predicted number."""
+def score(row: Row, *texts: str) -> float | dict[str, float]:
+    """Return the predicted number, or {name: number} for several numbers."""
+    if "labels" in row:
+        return label_values(row["labels"], row["score"])
     return float(row["score"])
 
 
@@ -104,7 +106,7 @@ def answer(row: Row, question: str, context: str) -> tuple[dict, dict]:
     Whatever `null_score_diff_threshold` is, the model's answer gets the largest
     probability.
     """
-    answers = label_probabilities(row["answers"], row["probabilities"])
+    answers = label_values(row["answers"], row["probabilities"])
     if decode_text(row["answer"]):
         span = (row["starts"][0], row["ends"][0], "answer")
     else:
@@ -224,10 +226,12 @@ class ExportedModel:
             for name in TOOLS
             if name in signatures
         }
-        rule = (
-            "`saved_model` must accept raw text, as exports of model "
-            "directories with a tokenizer do."
-        )
+        self.outputs = {
+            name: list(signatures[name].structured_outputs)
+            for name in self.inputs
+        }
+        rule = "`saved_model` must accept raw text, as exports of model "
+        rule += "directories with a tokenizer do."
         require(self.inputs, rule, signatures=", ".join(signatures))
 
     def ask(self, name: str, texts: dict[str, str], *numbers: int) -> Any:

@@ -206,6 +206,8 @@ def form(model: ExportedModel, name: str) -> None:
             gr.Slider(0, model.heads, 0, step=1, label="head"),
             gr.Slider(1, MAX_ATTENTION_TOKENS, 1, step=1, label="piece"),
         ]
+    if name == "score" and "labels" in model.outputs[name]:
+        make_output = gr.JSON  # several numbers with names
     button = gr.Button("Ask", variant="primary")
     button.click(
         make_ask(model, name, fields),

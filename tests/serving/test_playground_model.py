@@ -208,6 +208,14 @@ def test_the_page_shows_which_labels_were_chosen(shares, threshold):
         assert shown["no label"] == pytest.approx(none)
 
 
+def test_several_numbers_are_shown_with_their_names():
+    """A score is one number, or has a name for each of several numbers."""
+    row = {"score": np.float32(0.5)}
+    assert playground_model.score(row, "a") == 0.5
+    row = {"score": np.float32([0.5, 2]), "labels": np.array([b"joy", b"fear"])}
+    assert playground_model.score(row, "a") == {"joy": 0.5, "fear": 2.0}
+
+
 def test_tags_without_entities_are_shown():
     """Words are shown with their tags, except padding and words tagged `O`."""
     row = {

@@ -114,6 +114,16 @@ def test_what_a_form_may_contain(page, name, values, message):
     assert ask(*values) == (name, texts, *values[2:])
 
 
+@pytest.mark.parametrize(
+    ("outputs", "component"), [(["score"], "number"), (["labels"], "json")]
+)
+def test_a_score_is_a_number_or_has_names(page, outputs, component):
+    """Several numbers are shown with their names."""
+    model = mock.Mock(inputs={"score": ["text"]}, outputs={"score": outputs})
+    config = page.make_page(model).get_config_file()
+    assert component in {x["type"] for x in config["components"]}
+
+
 @pytest.fixture(scope="module")
 def address(model, page):
     """Serve a page; return the address."""
