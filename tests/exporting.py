@@ -13,7 +13,6 @@ from albert_tf.serving.export import ExportConfig, export_model
 from albert_tf.serving.server import ServedModel, load_server
 from albert_tf.serving.signatures import ServingConfig
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.text.packing import pack
 from albert_tf.training import checkpoints
 
@@ -124,7 +123,9 @@ def question_task(head, impossible=True):
     The task is scored as in SQuAD 2.0. If `impossible` is true, a question may
     have no answer. The limit of two tokens per answer excludes many candidates.
     """
-    config = TaskConfig(
+    task = find("squad-2.0" if impossible else "squad-1.1")
+    task = dataclasses.replace(task, impossible=impossible, scoring="squad2")
+    return task.updated(
         max_seq_length=20,
         doc_stride=5,
         max_query_length=6,
@@ -132,9 +133,6 @@ def question_task(head, impossible=True):
         answer_head=head,
         n_best_size=4,
     )
-    task = find("squad-2.0" if impossible else "squad-1.1")
-    task = dataclasses.replace(task, impossible=impossible, scoring="squad2")
-    return task.updated(**vars(config))
 
 
 def of_kind(kind, folder, pretrained_dir, layers=1):

@@ -3,7 +3,6 @@
 from albert_tf.base import files
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.squad import Question
-from albert_tf.tasks.task_config import TaskConfig
 
 CONTEXT = "Good film, the PLOT of this one is awful and so very poor in it."
 
@@ -50,6 +49,5 @@ EXAMPLES = [
 def make_task(head="simple", **config):
     """Return a SQuAD 2.0 task with rows of 16 tokens, fitted to `EXAMPLES`."""
     values = {"max_seq_length": 16, "max_query_length": 4, "doc_stride": 3}
-    task = find("squad-2.0")
-    settings = TaskConfig(answer_head=head, **values | config)
-    return task.updated(**vars(settings)).fitted(EXAMPLES)
+    task = find("squad-2.0").updated(answer_head=head, **values | config)
+    return task.fitted(EXAMPLES)

@@ -24,7 +24,6 @@ from albert_tf.tasks.batches import evaluation_batches, training_batches
 from albert_tf.tasks.classification import Example
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.tagged_words import Sentence
-from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.training.history import History
 from albert_tf.training.trainer import cut
 
@@ -90,8 +89,8 @@ def expected_loss(kind, examples, rows):
 def job_of(kind, words, entries=("balanced",)):
     """Return a job with class weights."""
     examples = examples_of(kind)
-    config = TaskConfig(max_seq_length=12, classifier_dropout=0.0)
-    task = find(kind).updated(**vars(config)).fitted(examples)
+    task = find(kind).updated(max_seq_length=12, classifier_dropout=0.0)
+    task = task.fitted(examples)
     split = Split("train", examples, task.features(examples, words))
     job = Job(task, CONFIG, words, (split,), (), ())
     return with_class_weights(job, entries)

@@ -31,7 +31,6 @@ from albert_tf.finetuning.recipe import RecipeConfig
 from albert_tf.serving.server import load_server
 from albert_tf.serving.signatures import ServingConfig
 from albert_tf.tasks.registry import TASKS, find
-from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.training import checkpoint_files, checkpoints
 from albert_tf.training.history import History
 
@@ -245,8 +244,7 @@ def test_portions_are_of_equal_parts(
 
 def equal_tasks(dropout):
     """Return a model of two tasks with equal heads, its loss and a batch."""
-    config = TaskConfig(classifier_dropout=dropout)
-    row = TASKS["classification"].updated(**vars(config))
+    row = TASKS["classification"].updated(classifier_dropout=dropout)
     row = dataclasses.replace(row, labels=("x", "y"))
     tasks = {"a": row, "b": row}
     model = SharedModel(tiny.CONFIG, tasks, "float32")

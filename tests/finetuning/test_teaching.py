@@ -22,7 +22,6 @@ from albert_tf.tasks.classification import Example
 from albert_tf.tasks.multiple_choice import Choices
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.tagged_words import Sentence
-from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.training.distribution import DistributionConfig, make_strategy
 
 T = 2.5  # the temperature
@@ -56,10 +55,8 @@ def words():
 
 def choices():
     """Return a multiple-choice task, and examples with up to three choices."""
-    config = TaskConfig(max_seq_length=20, max_qa_length=8)
-    task = dataclasses.replace(
-        find("multiple_choice").updated(**vars(config)), number=3
-    )
+    task = find("multiple_choice").updated(max_seq_length=20, max_qa_length=8)
+    task = dataclasses.replace(task, number=3)
     lists = (("music", "a letter"), ("the",), ("he", "she", "they walk"))
     rows = zip(TEXTS, lists, strict=False)
     return task, [Choices("", text, "who", c, 0) for text, c in rows]

@@ -18,7 +18,7 @@ from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.tagged_words import Sentence
 from albert_tf.tasks.task import with_settings
-from albert_tf.tasks.task_config import DataConfig, TaskConfig
+from albert_tf.tasks.task_config import DataConfig
 from albert_tf.tasks.token_classification import default_stride
 from albert_tf.training.evaluator import Evaluator
 
@@ -32,8 +32,7 @@ EXAMPLES = [
 
 def make_task(length=8, **config):
     task = find("token_classification")
-    settings = TaskConfig(max_seq_length=length, **config)
-    return task.updated(**vars(settings)).fitted(EXAMPLES)
+    return task.updated(max_seq_length=length, **config).fitted(EXAMPLES)
 
 
 def test_the_usual_stride_is_three_quarters():
