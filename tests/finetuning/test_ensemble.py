@@ -171,6 +171,17 @@ def test_seeds_leave_another_model_alone(copy, pretrained, opinions):
     assert "must not be a model directory" in message
 
 
+def finetuned(folder, task, config, tokenizer, seed):
+    """Write a fine-tuned model directory; return the model."""
+    keras.utils.set_random_seed(seed)
+    model = task.build_model(config, "float32")
+    config.save(folder)
+    task.save(folder)
+    tokenizer.save(folder)
+    checkpoints.save(folder, checkpoints.named_variables(model))
+    return model
+
+
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("bucketing", ["evaluation", "none"])
 @eagerly()
@@ -197,14 +208,8 @@ def test_an_ensemble_averages_logits(words, tmp_path, bucketing):
     )
     folders, logits = [], []
     for seed, config in enumerate((small, large)):
-        keras.utils.set_random_seed(seed)
-        model = task.build_model(config, "float32")
-        folder = str(tmp_path / f"model{seed}")
-        config.save(folder)
-        task.save(folder)
-        words.save(folder)
-        checkpoints.save(folder, checkpoints.named_variables(model))
-        folders.append(folder)
+        folders.append(str(tmp_path / f"model{seed}"))
+        model = finetuned(folders[-1], task, config, words, seed)
         logits.append(model(*features.dense().values()).numpy())
     assert np.abs(logits[0] - logits[1]).max() > 0.1
     output = str(tmp_path / "output")
