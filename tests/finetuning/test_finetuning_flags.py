@@ -173,35 +173,23 @@ def test_recipes_that_make_no_sense(
     assert not (tmp_path / "o").exists()
 
 
-def test_a_model_directory_without_a_tokenizer(pretrained, opinions, tmp_path):
-    """If a tokenizer's file is missing, the error names the file."""
-    model_dir = shutil.copytree(pretrained, tmp_path / "m")
-    os.remove(model_dir / "tokenizer.json")
-    message = refusal(
-        model_dir=str(model_dir),
-        output_dir=str(tmp_path / "o"),
-        do_train=True,
-        **opinions,
-    )
-    assert "tokenizer.json" in message
+def test_a_tokenizer_that_does_not_fit(pretrained, opinions, tmp_path):
+    """A tokenizer with more pieces than the model is rejected.
 
-
-def test_a_tokenizer_of_another_model(pretrained, opinions, tmp_path):
-    """A tokenizer with more pieces than the model is rejected."""
+    If a tokenizer's file is missing, the error names the file.
+    """
     model_dir = shutil.copytree(pretrained, tmp_path / "m")
+    train = opinions | {"model_dir": str(model_dir), "do_train": True}
+    train["output_dir"] = str(tmp_path / "o")
     with open(model_dir / "vocab.txt", "a") as file:
         file.write("more\n")
     path = model_dir / "tokenizer.json"
     values = json.loads(path.read_text())
     del values["vocabulary_sha256"]
     path.write_text(json.dumps(values))
-    message = refusal(
-        model_dir=str(model_dir),
-        output_dir=str(tmp_path / "o"),
-        do_train=True,
-        **opinions,
-    )
-    assert "pieces=51, vocab_size=50" in message
+    assert "pieces=51, vocab_size=50" in refusal(**train)
+    os.remove(path)
+    assert "tokenizer.json" in refusal(**train)
 
 
 def test_an_unknown_label_to_evaluate(pretrained, opinions, tmp_path):

@@ -48,17 +48,6 @@ def test_columns_by_number(tmp_path):
     assert (found.words, found.tags) == (("10\u00a0000",), ("O",))
 
 
-def test_words_without_tags(tmp_path):
-    """Words may lack tags only for prediction.
-
-    Otherwise, an error names the line of a word without a tag.
-    """
-    (found,) = read(tmp_path, "a\nb\n", tags=False)
-    assert found.tags is None
-    with pytest.raises(InputError, match="t.txt:2.*'b'"):
-        read(tmp_path, "a O\nb\n")
-
-
 TWO = [("EU rejects", "B-ORG O"), ("# 1", "O O")]
 CONLLU = """\
 # sent_id = 1

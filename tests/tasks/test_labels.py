@@ -9,6 +9,7 @@ import pytest
 from albert_tf.base.errors import InputError
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.tables import (
+    LARGEST,
     ClassSet,
     class_named,
     format_labels,
@@ -88,8 +89,9 @@ def test_white_space_around_a_label_is_none_of_it(tmp_path, ending):
     assert found == expected
     sets = read(tmp_path, "multilabel", texts, ending=ending)
     assert sets == [(label,) for label in expected]
-    numbers = read(tmp_path, "regression", ["1", " 2.5 "], ending=ending)
-    assert numbers == [1.0, 2.5]
+    texts = ["1", " 2.5 ", str(-LARGEST)]
+    numbers = read(tmp_path, "regression", texts, ending=ending)
+    assert numbers == [1.0, 2.5, -LARGEST]
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".tsv"])
@@ -129,7 +131,10 @@ def test_json_values_are_the_texts_that_they_have_in_json(tmp_path):
         ("classification", ["x" * 99], r"boolean.*label=\['x{58}$"),
         ("regression", True, "finite number. Received: label=True"),
         ("regression", [1.5], "a text, a number or a boolean"),
-        ("regression", "inf", "finite number. Received: label='inf'"),
+        ("regression", "x", "finite number. Received: label='x'"),
+        ("regression", "NAN", "finite number. Received: label='NAN'"),
+        ("regression", "-inf", "finite number. Received: label='-inf'"),
+        ("regression", "1e39", "finite number. Received: label='1e39'"),
         ("regression", "1_000", "finite number. Received: label='1_000'"),
         ("multilabel", ["x", None], "contain an empty class.*None"),
         ("multilabel", ["x", ["y"]], "a text, a number or a boolean"),
