@@ -84,7 +84,8 @@ class TaskEvaluator:
         weights = outputs.pop(LOSS_WEIGHTS, None)
         losses = outputs.pop("task_loss", None)
         is_eval = split.name.startswith("eval")
-        task = self.task if is_eval else self.tuned
+        # The labels of other splits measure a threshold, but never tune it.
+        task = self.task if is_eval else self.tuned.tuned((), ())
         predictions = task.predictions(split.examples, outputs, split.features)
         if losses is None:
             return {}, predictions

@@ -333,14 +333,15 @@ class QuestionAnswering(Task):
         """Return the null odds above which a question has no answer.
 
         Without a setting, the threshold is tuned on the examples, or 0 if they
-        are unlabeled. The result is None if every question has an answer.
+        are unlabeled or there are none. The result is None if every question
+        has an answer.
         """
         if not self.impossible:
             return None
         if self.config.null_score_diff_threshold is not None:
             return self.config.null_score_diff_threshold
         answers = [question.answers for question in examples]
-        if None in answers:
+        if not answers or None in answers:
             return 0.0
         return metrics.decision_threshold(
             answers,
@@ -400,7 +401,10 @@ class QuestionAnswering(Task):
         return metrics.squad2(answers, texts, odds, threshold)
 
     def write_predictions(self, path, examples, predictions):
-        threshold = self.threshold(examples, predictions)
         return write_answers(
-            path, examples, predictions, threshold, self.submission
+            path,
+            examples,
+            predictions,
+            self.threshold((), ()),
+            self.submission,
         )

@@ -19,6 +19,7 @@ from albert_tf.serving.litert_runner import Runner
 from albert_tf.serving.server import load_server
 from albert_tf.serving.signatures import ServingConfig
 from albert_tf.tasks.question_answering import QuestionAnswering
+from albert_tf.tasks.registry import load_task
 from albert_tf.training import checkpoints
 
 QUESTION = "is it"
@@ -138,6 +139,33 @@ def test_the_threshold_is_that_of_the_best_weights(
     assert min(odds) < value < max(odds) and value != 0
     assert between(value, odds, found["best_f1_thresh"])
     assert found["f1"] == pytest.approx(found["best_f1"])
+
+
+@eagerly()
+def test_labels_to_predict_tune_no_threshold(stopped, tmp_path):
+    """Predictions do not depend on labels: without a threshold, it is 0.
+
+    The model's directory gets no threshold either.
+    """
+    model = str(shutil.copytree(stopped, tmp_path / "model"))
+    load_task(model).replaced(null_score_diff_threshold=None).save(model)
+    found = {}
+    for known in (True, False):
+        path = write_questions(tmp_path / f"{known}.json", 25, 3, known)
+        metrics = run(
+            model_dir=model,
+            output_dir=model,
+            do_predict=True,
+            predict_file=path,
+            eval_batch_size=64,
+            max_seq_length=None,
+        )
+        found[known] = read(model, "predictions")
+        assert bool(metrics) is known
+    odds = read(model, "null_odds")
+    assert found[True] == found[False]
+    assert withheld(found[True]) == {k for k, x in odds.items() if x > 0}
+    assert threshold(model) is None
 
 
 @pytest.mark.slow
