@@ -138,21 +138,6 @@ def test_shares_that_do_not_add_up_are_refused(shares):
         MaskingConfig(mask_same_random=("1.1", "-0.1", "0"))
 
 
-def test_tokens_are_replaced_independently():
-    """Predictions of the same example become [MASK] independently.
-
-    In 64% of the examples, both of the first two predictions do.
-    """
-    config = MaskingConfig(ngram=1, masked_lm_prob=0.9)
-    _, masked = mask(np.random.default_rng(8), config, batch=2000)
-    full = masked.weights.sum(axis=1) > 1
-    is_mask = masked.input_ids[full] == MASK_ID
-    first, second = masked.positions[full, 0], masked.positions[full, 1]
-    rows = np.arange(full.sum())
-    both = is_mask[rows, first] & is_mask[rows, second]
-    assert abs(both.mean() - 0.64) < 0.05
-
-
 def test_random_words_are_words():
     """Random words include special tokens only in the released masking."""
 
