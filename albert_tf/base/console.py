@@ -19,7 +19,7 @@ class Progress:
     If standard error is not a terminal, log lines replace the bar.
 
     Args:
-      total: number of steps in the whole job.
+      total: number of steps in the whole job; the attribute may be changed.
       done: number of steps completed before the job was resumed.
       unit: the name of one step.
     """
@@ -33,17 +33,9 @@ class Progress:
             dynamic_ncols=True,
             disable=not self.terminal,
         )
+        self.total = total
         self.done = self.first = done
         self.start = self.last_line = time.monotonic()
-
-    @property
-    def total(self) -> int:
-        """The number of steps in the whole job."""
-        return self.bar.total
-
-    @total.setter
-    def total(self, steps: int) -> None:
-        self.bar.total = steps
 
     def advance(self, steps: int, text: str) -> None:
         """Advance by a number of steps and show a line of values.
@@ -51,6 +43,7 @@ class Progress:
         A log line appears only every 20 seconds and at the end.
         """
         self.done += steps
+        self.bar.total = self.total
         self.bar.set_postfix_str(text, refresh=False)
         self.bar.update(steps)
         now = time.monotonic()

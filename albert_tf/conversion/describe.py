@@ -95,10 +95,6 @@ def as_bert(config: AlbertConfig) -> AlbertConfig:
     )
 
 
-def _ratio(count: int, bert_count: int) -> str:
-    return f"{bert_count / count:.1f}x" if count and bert_count else ""
-
-
 def parameter_lines(config: AlbertConfig, heads: Heads) -> list[str]:
     """Return the lines of the parameter table."""
     counts, bert_counts = (
@@ -109,9 +105,8 @@ def parameter_lines(config: AlbertConfig, heads: Heads) -> list[str]:
     def add(title: str, parts: tuple[str, ...]) -> None:
         count = sum(counts[part] for part in parts)
         bert_count = sum(bert_counts[part] for part in parts)
-        rows.append(
-            (title, f"{count:,}", f"{bert_count:,}", _ratio(count, bert_count))
-        )
+        ratio = f"{bert_count / count:.1f}x" if count and bert_count else ""
+        rows.append((title, f"{count:,}", f"{bert_count:,}", ratio))
 
     for part in BACKBONE:
         add(f"  {part}", (part,))

@@ -91,10 +91,9 @@ def labels_in(values: dict) -> tuple[str, ...]:
     default = {str(i): f"LABEL_{i}" for i in range(num_labels)}
     names = values.get("id2label")
     names = default if names in (None, {}) else names
-    rule = "`id2label` must be an object."
+    rule = "`id2label` must map the ids 0, 1, 2, ... to distinct names."
     require(isinstance(names, dict), rule, id2label=names)
     ids = [str(i) for i in range(len(names))]
-    rule = "`id2label` must map the ids 0, 1, 2, ... to distinct names."
     require({*names} == {*ids}, rule, id2label=names)
     labels = tuple(label_text(names[i], "`id2label`") for i in ids)
     require(len({*labels} - {None}) == len(names), rule, id2label=names)

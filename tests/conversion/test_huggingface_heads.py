@@ -238,7 +238,7 @@ def test_a_masked_language_model_gets_a_pooler(pretrained_dir, tmp_path):
         ("id2label", {0: "a", 1: "a", 2: "b"}, "distinct names"),
         ("id2label", {0: "a", 1: None, 2: "b"}, "distinct names"),
         ("id2label", {0: "a"}, "one label, it must be regression"),
-        ("id2label", "", "`id2label` must be an object"),
+        ("id2label", "", "must map the ids 0, 1"),
         ("architectures", "", "`architectures` must be a list"),
         ("problem_type", "ranking", "`problem_type` must be one of"),
     ],

@@ -14,7 +14,7 @@ import pytest
 import released_files
 import safetensors.numpy
 import tensorflow as tf
-from conversions import edit, refuse
+from conversions import edit, refuse, update
 
 from albert_tf.base.errors import InputError
 from albert_tf.conversion import plbert
@@ -139,13 +139,9 @@ def test_tables_must_fit_the_weights(trained, tmp_path):
     edit(folder / "words.json", lambda words: [*words, "x", "y"])
     refuse(tmp_path, folder, "`words.json` must .* words=6, labels=.5,. in")
     edit(folder / "words.json", lambda words: [])
-    edit(folder / "symbols.json", with_symbol_178)
+    symbols = dict(TABLE.symbols) | {"☃": 178}
+    update(folder / "symbols.json", symbols=symbols)
     refuse(tmp_path, folder, "must have at most .*: pieces=179, vocab_size=178")
-
-
-def with_symbol_178(values: dict) -> dict:
-    """Return a symbol table with one more symbol, which has the id 178."""
-    return values | {"symbols": values["symbols"] | {"☃": 178}}
 
 
 @pytest.mark.parametrize("to", ["tf1", "sentence_transformers"])
