@@ -137,16 +137,27 @@ def _upload(folder: str, path: str) -> None:
         files.rename(temporary, name)
 
 
+def _is_fixed(path: str) -> bool:
+    """Return whether a folder must be filled instead of being replaced.
+
+    Stores such as `gs://` cannot rename a folder atomically, and not every
+    library can write to them. A mount point, such as a container's volume,
+    cannot be replaced; neither can a folder whose parent is not writable. The
+    current folder is not replaced either, because programs running in it would
+    be left in a deleted folder.
+    """
+    if files.is_remote(path):
+        return True
+    parent = os.path.dirname(os.path.realpath(path))
+    fixed = os.path.isdir(path) and not os.access(parent, os.W_OK)
+    return fixed or files.is_inside(os.getcwd(), path) or os.path.ismount(path)
+
+
 @contextlib.contextmanager
 def atomic_folder(path: str, replace: bool = False) -> Iterator[str]:
     """Yield a temporary folder that becomes `path` if the block succeeds.
 
-    The temporary folder is local, and is copied if it cannot be renamed to
-    `path`. Stores such as `gs://` cannot rename a folder atomically, and not
-    every library can write to them. A mount point, such as a container's
-    volume, cannot be replaced; neither can a folder whose parent is not
-    writable. The current folder is not replaced either, because programs
-    running in it would be left in a deleted folder.
+    The temporary folder is local, and is copied if `path` is fixed.
 
     Args:
       path: the folder.
@@ -159,10 +170,7 @@ def atomic_folder(path: str, replace: bool = False) -> Iterator[str]:
     """
     rule = "The folder must be new or empty; its files were left unchanged."
     require(replace or files.is_free(path), rule, folder=path)
-    parent = os.path.dirname(os.path.realpath(path))
-    fixed = os.path.isdir(path) and not os.access(parent, os.W_OK)
-    fixed = fixed or files.is_inside(os.getcwd(), path) or os.path.ismount(path)
-    if files.is_remote(path) or fixed:
+    if _is_fixed(path):
         with (
             interrupts.cleaning_up(),
             tempfile.TemporaryDirectory() as temporary,
@@ -172,6 +180,7 @@ def atomic_folder(path: str, replace: bool = False) -> Iterator[str]:
             _upload(temporary, files.without_slash(path))
         return
     path = os.path.realpath(path)
+    parent = os.path.dirname(path)
     files.make_folder(parent)
     writable = os.access(parent, os.W_OK)
     require(writable, "A new folder's parent must be writable.", folder=path)

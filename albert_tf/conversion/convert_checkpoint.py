@@ -205,6 +205,20 @@ def _check(source: Source, to: str, pairs: bool) -> None:
     )
 
 
+def _report(source: Source, output: str, to: str, count: int) -> list[str]:
+    """Return lines about a source and the `count` tensors that were written."""
+    lines = describe_source(source)
+    lines.append(f"wrote: {output} ({to}, {count} tensors)")
+    if omitted := len(source.tensors) - count:
+        without_heads = to == "sentence_transformers" or source.symbols
+        heads = " or of heads" if without_heads else ""
+        lines.append(
+            f"warning: {omitted} tensors of the optimizer{heads} are omitted, "
+            f"because a {to} folder cannot store them"
+        )
+    return lines
+
+
 def convert(
     input: str,
     output: str,
@@ -247,16 +261,7 @@ def convert(
                 f"full? Received: output={output}"
             ) from None
         # Writing may add warnings to the source.
-        lines = describe_source(source)
-    lines.append(f"wrote: {output} ({to}, {count} tensors)")
-    if omitted := len(source.tensors) - count:
-        without_heads = to == "sentence_transformers" or source.symbols
-        heads = " or of heads" if without_heads else ""
-        lines.append(
-            f"warning: {omitted} tensors of the optimizer{heads} are omitted, "
-            f"because a {to} folder cannot store them"
-        )
-    return lines
+        return _report(source, output, to, count)
 
 
 @dataclasses.dataclass(frozen=True)
