@@ -393,13 +393,19 @@ def check_complete(s: Settings, metric: str, *jobs: Job) -> bool:
     return True
 
 
-def earlier_task(folder: str, job: Job) -> Task:
+def earlier_task(output_dir: str, folder: str, job: Job) -> Task:
     """Return the task of the model in a folder, or the job's if there is none.
+
+    Args:
+      output_dir: the folder of the run.
+      folder: the job's folder, which has no weights before the run is complete
+        if the run has several tasks.
+      job: the job.
 
     Raises:
       InputError: if the folder contains another model than the job's.
     """
-    has_weights = checkpoints.has_weights(folder)
+    has_weights = any(map(checkpoints.has_weights, (output_dir, folder)))
     require(
         is_finetuned(folder) or not has_weights,
         "Any model in `output_dir` must be fine-tuned; choose another folder.",
@@ -429,10 +435,11 @@ def claim_folders(
       metric: see `check_complete`.
       jobs: {folder: job}; the folder is `output_dir` or in `output_dir`.
     """
-    earlier = [earlier_task(folder, job) for folder, job in jobs.items()]
+    output_dir = s.run.output_dir
+    earlier = [earlier_task(output_dir, *pair) for pair in jobs.items()]
     is_complete = check_complete(s, metric, *jobs.values())
     first = next(iter(jobs.values()))
-    for folder, job in ({s.run.output_dir: first} | jobs).items():
+    for folder, job in ({output_dir: first} | jobs).items():
         checkpoints.create_model_dir(folder, job.config)
         job.tokenizer.save(folder)
     claimed = []

@@ -380,6 +380,7 @@ def test_a_run_of_several_tasks_that_ends_early(
     values |= {"eval_steps": 1, "early_stopping": 2}
     assert run(**values, stop_step=2) == {}
     assert not (output / "metrics.json").exists()
+    assert "different task" in refusal(**values | {"max_seq_length": 9})
     metrics = run(**values)
     assert metrics.keys() == {"sst-2_eval", "rte_eval"}
     assert checkpoint_files.latest(str(output)).endswith("ckpt-4")
