@@ -81,7 +81,9 @@ RELEASED = {
         "use --model_dir with a checkpoint that `convert_checkpoint` wrote"
     ),
     "cached_dir": _NO_FEATURES,
-    "do_lower_case": _TOKENIZER,
+    "do_lower_case": Removed(
+        "`do_lower_case` in the model directory's tokenizer.json sets it"
+    ),
     "export_dir": Removed("run `python -m albert_tf.export` after training"),
     "high_only": Removed("use --task=race-high", _FALSE),
     "init_checkpoint": Removed(

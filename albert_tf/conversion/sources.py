@@ -36,6 +36,8 @@ from albert_tf.tasks.task import Task
 from albert_tf.text.symbols import SymbolTable, table_in
 from albert_tf.text.tokenizers import (
     Tokenizer,
+    description_beside,
+    load_tokenizer,
     tokenizer_from_files,
     tokenizer_in,
 )
@@ -124,12 +126,19 @@ class Source:
 
 
 def find_tokenizer(folders: list[str]) -> Tokenizer | None:
-    """Return the tokenizer of the first vocabulary in `folders`, or None."""
+    """Return the tokenizer of the first vocabulary in `folders`, or None.
+
+    The text rules are those of this package's `tokenizer.json` next to the
+    vocabulary, or else the released ones.
+    """
     vocabulary = find_vocabulary(folders)
     if not vocabulary:
         return None
+    kind, path = vocabulary
+    if description_beside(path, kind):
+        return load_tokenizer(os.path.dirname(path), path)
     settings = {"sentencepiece": "spm_model_file", "wordpiece": "vocab_file"}
-    return tokenizer_from_files(**{settings[vocabulary[0]]: vocabulary[1]})
+    return tokenizer_from_files(**{settings[kind]: path})
 
 
 def open_tf1(prefix: str, options: Reading) -> Source:

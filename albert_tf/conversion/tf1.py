@@ -20,7 +20,7 @@ from albert_tf.model.config import ACTIVATIONS, CONFIG_FILE, AlbertConfig
 from albert_tf.tasks.classification import PAIR
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task import Task
-from albert_tf.text.tokenizers import Tokenizer
+from albert_tf.text.tokenizers import TOKENIZER_FILE, Tokenizer
 from albert_tf.training import checkpoint_files
 from albert_tf.training.checkpoint_files import damage_named
 
@@ -163,11 +163,17 @@ def released_json(config: AlbertConfig) -> Mapping:
 
 
 def write_vocabulary(folder: str, tokenizer: Tokenizer) -> None:
-    """Write a tokenizer's vocabulary under the released file name."""
+    """Write a tokenizer's vocabulary under the released file name.
+
+    `tokenizer.json` records the text rules, which the released code sets by
+    flags.
+    """
     name = tokenizer.file_name
     if tokenizer.kind == "sentencepiece":
         name = SPM_NAME
     files.write_bytes(files.join(folder, name), tokenizer.content)
+    path = files.join(folder, TOKENIZER_FILE)
+    files.write_json(path, tokenizer.description())
 
 
 def write(folder: str, config: AlbertConfig, tensors: Tensors) -> None:

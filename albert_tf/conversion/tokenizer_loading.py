@@ -17,10 +17,12 @@ from albert_tf.text.vocabulary import refuse_symbols
 HUB_FILES = (TOKENIZER_JSON, TOKENIZER_CONFIG, "config.json")
 
 
-def _read(path: str) -> tuple[Tokenizer | None, list[str]]:
+def _read(path: str, is_ours: bool) -> tuple[Tokenizer | None, list[str]]:
     """Return the tokenizer of a foreign folder, or None, and warnings.
 
-    In such a folder, any `tokenizer.json` comes from the `tokenizers` library.
+    Args:
+      path: the folder.
+      is_ours: whether its `tokenizer.json` comes from this package.
     """
     # The import takes seconds, and model directories do not need TensorFlow.
     from albert_tf.conversion import sources
@@ -28,7 +30,8 @@ def _read(path: str) -> tuple[Tokenizer | None, list[str]]:
     if sources.is_model(path):
         source = sources.open_source(path)
         return source.tokenizer, source.warnings
-    if any(files.exists(files.join(path, name)) for name in HUB_FILES):
+    is_hub = any(files.exists(files.join(path, name)) for name in HUB_FILES)
+    if is_hub and not is_ours:
         return read_tokenizer(path)
     return sources.find_tokenizer([path]), []
 
@@ -47,11 +50,13 @@ def load_tokenizer(path: str | os.PathLike) -> Tokenizer:
     """
     path = str(path)
     has_json = files.exists(files.join(path, TOKENIZER_JSON))
-    if has_json and "model" not in files.read_optional_json(
+    is_ours = has_json and "model" not in files.read_optional_json(
         path, TOKENIZER_JSON
-    ):
+    )
+    names = (kind.file_name for kind in tokenizers.TOKENIZERS.values())
+    if is_ours and any(files.exists(files.join(path, name)) for name in names):
         return tokenizers.load_tokenizer(path)
-    tokenizer, warnings = _read(path)
+    tokenizer, warnings = _read(path, is_ours)
     if not tokenizer:
         refuse_symbols(path)
     rule = "`path` must be a folder with a tokenizer: a model directory, an "

@@ -463,8 +463,11 @@ def tokenizer_in(folder: str) -> Tokenizer | None:
     return load_tokenizer(folder) if files.exists(path) else None
 
 
-def load_tokenizer(model_dir: str) -> Tokenizer:
-    """Return the tokenizer in a model directory."""
+def load_tokenizer(model_dir: str, vocabulary: str = "") -> Tokenizer:
+    """Return the tokenizer in a model directory.
+
+    `vocabulary` is the vocabulary's path if it has another name than ours.
+    """
     path = files.join(model_dir, TOKENIZER_FILE)
     if not files.exists(path):
         refuse_symbols(model_dir)
@@ -477,7 +480,8 @@ def load_tokenizer(model_dir: str) -> Tokenizer:
     unknown = sorted(set(values) - set(settings))
     rule = f"A tokenizer's settings must be among {', '.join(settings)}."
     require(not unknown, rule, others=f"{', '.join(unknown)} in {path}")
-    vocabulary = files.join(model_dir, TOKENIZERS[kind].file_name)
+    name = TOKENIZERS[kind].file_name
+    vocabulary = vocabulary or files.join(model_dir, name)
     fields = {f.name: f for f in dataclasses.fields(TextConfig)}
     flags = {name for name, f in fields.items() if bool in types_of(f)}
     for name in flags & values.keys():

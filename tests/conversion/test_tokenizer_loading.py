@@ -1,9 +1,11 @@
 """The public `load_tokenizer` reads every folder that `load` reads."""
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
+from conversions import update
 
 import albert_tf
 from albert_tf.base.errors import InputError
@@ -33,11 +35,31 @@ def test_every_folder_of_a_model_has_its_tokenizer(
     convert(source, str(folder), layout)
     wanted = open_source(str(folder)).tokenizer.fingerprint()
     found = albert_tf.load_tokenizer(folder)
-    assert found.fingerprint() == wanted
+    assert found.fingerprint() == wanted == own.fingerprint()
     layer = Preprocessor.load(folder)
     assert layer.tokenizer.fingerprint() == wanted
     without_weights(folder)
     assert albert_tf.load_tokenizer(folder).fingerprint() == wanted
+
+
+@pytest.mark.parametrize("kind", ["pretrained_dir", "shallow"])
+def test_rules_survive_tensorflow_1(kind, request, tmp_path):
+    """A cased model stays cased when it is converted to TF1 and back.
+
+    A release with a `tokenizer.json` of one's own is read likewise.
+    """
+    source = shutil.copytree(request.getfixturevalue(kind), tmp_path / "cased")
+    update(source / "tokenizer.json", do_lower_case=False)
+    convert(str(source), str(tmp_path / "tf1"), "tf1")
+    convert(str(tmp_path / "tf1"), str(tmp_path / "again"), "model_dir")
+    wanted, found = map(
+        tokenizers.load_tokenizer, (str(source), str(tmp_path / "again"))
+    )
+    assert found.description() == wanted.description()
+    settings = {"type": wanted.kind, "do_lower_case": False}
+    (tmp_path / "tf1" / "tokenizer.json").write_text(json.dumps(settings))
+    tokenizer = open_source(str(tmp_path / "tf1")).tokenizer
+    assert not tokenizer.config.do_lower_case
 
 
 @pytest.mark.parametrize("kind", ["pretrained_dir", "shallow"])
