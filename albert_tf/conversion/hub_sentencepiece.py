@@ -208,7 +208,11 @@ class SentencePieceReader:
         proto.trainer_spec.byte_fallback = fallback
 
     def digit_comma(self) -> str:
-        """Return `digit_comma`, inferred from scores if no file sets it."""
+        """Return `digit_comma`, inferred if no file sets it.
+
+        Scores in `tokenizer.json` determine it; a folder without this file
+        has the rule of the slow `AlbertTokenizer`.
+        """
         setting = self.hub.settings.get("digit_comma")
         scores = [
             score
@@ -217,6 +221,8 @@ class SentencePieceReader:
         ]
         if setting in DIGIT_COMMA:
             return setting
+        if not self.hub.content:
+            return "strip"
         return "none" if scores and min(scores) > NEVER else "released"
 
     def text_config(self) -> TextConfig:

@@ -146,7 +146,9 @@ def test_a_spiece_alone_is_treated_as_alberts(tmp_path):
     path = tmp_path / "tokenizer_config.json"
     path.write_text(json.dumps({"keep_accents": True}))
     config = read_tokenizer(str(tmp_path))[0].config
-    assert config == TextConfig(strip_accents=False, replace_quotes=True)
+    assert config == TextConfig(
+        strip_accents=False, replace_quotes=True, digit_comma="strip"
+    )
     path.write_text(json.dumps({"tokenizer_class": "XLMRobertaTokenizer"}))
     _, warnings = read_tokenizer(str(tmp_path))
     assert "XLMRobertaTokenizer, whose rules" in warnings[0]
