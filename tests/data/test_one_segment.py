@@ -8,7 +8,6 @@ from albert_tf.base.errors import InputError
 from albert_tf.data.builder import next_sentence_pairs, pairs
 from albert_tf.data.builder.pairs import PairsConfig
 from albert_tf.data.builder.shards import Documents
-from albert_tf.data.layout import lay_out
 
 CONFIG = PairsConfig(max_seq_length=32, single_segment_policy="keep")
 ROOM = CONFIG.room
@@ -89,28 +88,6 @@ def test_next_sentences_are_exchanged_among_pairs_alone():
     ids, one = np.arange(9), np.ones(1, np.int32)
     one = Documents(ids, ids >= 0, 9 * one, one, one, one)
     assert len(make(one, "keep", next_sentence_pairs)[0]) == 1
-
-
-def test_laid_out_without_a_second_separator():
-    """Without a B, an example is [CLS] A [SEP], all in the first segment."""
-
-    class Pieces:
-        pad_id, cls_id, sep_id = 0, 2, 3
-
-    docs = documents(np.random.default_rng(5))
-    ids = docs.ids + 10
-    docs = Documents(ids, *list(vars(docs).values())[1:])
-    made, _ = make(docs, "keep")
-    made = made.take(~made.paired())
-    laid = lay_out(made, docs.ids, docs.starts, 32, Pieces())
-    for row, (start, end) in enumerate(
-        zip(made.a_start, made.a_end, strict=True)
-    ):
-        text = [2, *range(start + 10, end + 10), 3]
-        assert laid.input_ids[row].tolist() == text + [0] * (32 - len(text))
-        assert laid.lengths[row] == len(text)
-        assert laid.maskable[row].sum() == end - start
-    assert not laid.segment_ids.any()
 
 
 @pytest.fixture

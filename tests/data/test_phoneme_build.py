@@ -26,6 +26,7 @@ def test_words_are_those_of_the_rows(built):
     folder, metadata, _ = built
     table = read_table(str(folder))
     found = [words_of(e, table) for e in examples(folder)]
+    assert len(found) == metadata.count("train") + metadata.count("eval")
     counts = Counter(word for words in found for word in words)
     pairs = [
         (p, w if w in table.labels else "<other>")
@@ -40,20 +41,6 @@ def test_words_are_those_of_the_rows(built):
     assert len(table.words) == 42 == metadata.statistics["word_labels"]
     least = ranked[39][1]
     assert {w for w, n in ranked if n > least} <= {*table.labels}
-
-
-def test_examples_are_laid_out_as_described(built):
-    """A separator with label 0 ends each word; padding ends the example."""
-    folder, metadata, _ = built
-    table = read_table(str(folder))
-    separator, pad = table.symbols[" "], table.symbols["$"]
-    found = examples(folder)
-    assert len(found) == metadata.count("train") + metadata.count("eval")
-    for ids, labels in found:
-        assert len(ids) == len(labels) == 32
-        real = ids != pad
-        assert real[: real.sum()].all() and ids[real][-1] == separator
-        np.testing.assert_array_equal(labels == 0, ~real | (ids == separator))
 
 
 @pytest.mark.parametrize("ids", [[5, 6, 16], [5, 6, 16, 7]])
@@ -78,25 +65,6 @@ def test_records_are_shown_as_words(built):
     size = sum(len(p) + 1 for p, _ in words)  # a separator follows each word
     assert shown[0].startswith(f"{size} symbols; masked during training")
     assert shown[0].endswith(f", {len(words)} words")
-
-
-def test_documents_are_packed_and_not_mixed(built):
-    """Each example contains words of one document.
-
-    The number of examples is below 1.4 times the smallest possible number.
-    """
-    folder, *_ = built
-    table = read_table(str(folder))
-    texts = [
-        " ".join(p for r in ROWS if r["document"] == d for p in r["phonemes"])
-        for d in range(30)
-    ]
-    found = examples(folder)
-    for example in found:
-        text = " ".join(p for p, _ in words_of(example, table))
-        assert any(text in whole for whole in texts)
-    least = sum(-(-len(text) // 32) for text in texts)
-    assert len(found) < 1.4 * least
 
 
 def test_held_out_documents_are_others(built):
