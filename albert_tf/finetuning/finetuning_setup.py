@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from albert_tf.base import files, settings
 from albert_tf.base.console import counted
-from albert_tf.base.errors import require
+from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import (
     ACTIONS,
     DEVICES,
@@ -194,14 +194,14 @@ class FinetuningConfig:
             return self.ensemble[0]
         if self.do_train or is_finetuned(self.model_dir):
             return self.model_dir
-        require(
-            is_finetuned(self.output_dir),
+        if is_finetuned(self.output_dir):
+            return self.output_dir
+        AlbertConfig.from_model_dir(self.model_dir)  # not a foreign format
+        raise InputError(
             "Without `do_train`, `model_dir` or `output_dir` must contain a "
-            "fine-tuned model.",
-            model_dir=self.model_dir,
-            output_dir=self.output_dir,
+            f"fine-tuned model. Received: model_dir={self.model_dir}, "
+            f"output_dir={self.output_dir}"
         )
-        return self.output_dir
 
     @property
     def in_place(self) -> bool:

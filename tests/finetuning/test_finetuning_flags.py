@@ -45,6 +45,8 @@ def test_flags_that_do_not_fit(pretrained, opinions, finished, tmp_path):
     assert "max_position" in refusal(**train, max_seq_length=17)
     assert "`task`" in refusal(**train | {"task": None})
     assert "fine-tuned model" in refusal(**base, do_predict=True)
+    foreign = base | {"model_dir": str(tmp_path), "do_predict": True}
+    assert "convert_checkpoint" in refusal(**foreign)
     assert "rte" in refusal(**train | {"task": "nothing"})
     assert "train_file" in refusal(**train | {"train_file": None})
     assert "kind" in refusal(
