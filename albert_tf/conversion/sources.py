@@ -489,7 +489,9 @@ def describe_source(source: Source) -> list[str]:
     elif source.tokenizer:
         lines.append(f"tokenizer: {source.tokenizer.description()}")
     else:
-        warnings = [*warnings, "no vocabulary next to the weights"]
+        advice = "to encode text, put it there and convert again"
+        missing = f"no vocabulary next to the weights; {advice}"
+        warnings = [*warnings, missing]
     for head, title in heads.items():
         if not source.task and not any(n.startswith(head) for n in weights):
             warnings = [*warnings, f"no {title} head, so the output has none"]

@@ -230,8 +230,9 @@ def vocabulary_of(data_dir: str, source: str | None) -> Vocabulary | None:
         if vocabulary := vocabulary_in(folder):
             return vocabulary
     print(
-        "Note: no tokenizer is known; without tokenizer files, a model "
-        "directory exports only the signature `ids`"
+        "Note: no tokenizer is known; without a vocabulary and its "
+        "`tokenizer.json` next to the records, a model directory exports only "
+        "the signature `ids`"
     )
     return None
 
@@ -437,7 +438,8 @@ def check_inputs(
     )
     require(
         setup.held_out or not pretraining.do_eval,
-        "`do_eval` needs held-out records.",
+        "`do_eval` needs held-out records; the names of their files begin with "
+        "`eval`.",
         data_dir=f"{setup.phases()[-1].data_dir} with none",
     )
     for name in setup.kind.lacks:
