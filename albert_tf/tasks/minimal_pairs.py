@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.base import files, program
-from albert_tf.base.console import Progress, format_table
+from albert_tf.base.console import Progress, counted, format_table
 from albert_tf.base.errors import require
 from albert_tf.base.settings import (
     INPUT_FILE,
@@ -256,6 +256,12 @@ def minimal_pairs(config: MinimalPairsConfig) -> dict:
     sentences = [s for pair in pairs for s in (pair.good, pair.bad)]
     locations = [location for pair in pairs for location in [pair.where] * 2]
     good, bad = scorer(sentences, locations).reshape(-1, 2).T
+    if equal := int(np.sum(good == bad)):
+        print(
+            f"Note: {equal:,} of {counted(len(pairs), 'pair')} count as wrong "
+            "because their sentences have the same pieces; does the tokenizer "
+            "drop the case or the accents that distinguish them?"
+        )
     summary = {"model": scorer.weights} | summarize(pairs, good > bad)
     files.write_json(config.output_file, summary)
     rows = [("paradigm", "accuracy", "from", "to", "pairs")]

@@ -183,6 +183,19 @@ def test_no_sentence_is_better_than_itself(scorer, monkeypatch):
     assert scorer(["the cat", "cat", "The  cat"]).tolist() == [0, 1, 0]
 
 
+def test_a_note_counts_pairs_that_the_tokenizer_makes_equal(
+    scorer, tmp_path, monkeypatch, capsys
+):
+    """A note counts the pairs that no model can get right, if there are any."""
+    monkeypatch.setattr(minimal_pairs, "load_scorer", lambda _: scorer)
+    equal = ("The cat", "the cat", "case", "words")
+    for rows, notes in ((ROWS, 0), ([*ROWS, equal], 1)):
+        path = write(tmp_path / "x.jsonl", rows)
+        score(path, tmp_path / "out.json")
+        found = capsys.readouterr().out
+        assert found.count("Note: 1 of 4 pairs count as wrong") == notes
+
+
 def test_a_model_without_the_head_is_refused(scorer, tmp_path):
     """Without a masked-LM head, an error names the model's folder."""
     encoder = checkpoints.named_variables(scorer.model.albert)
