@@ -21,7 +21,11 @@ from albert_tf.conversion.tokenizer_files import (
     malformed_as_input_error,
     rename_special,
 )
-from albert_tf.conversion.tokenizer_json import TOKENIZER_JSON
+from albert_tf.conversion.tokenizer_json import (
+    FINAL_SIGMA,
+    TOKENIZER_JSON,
+    replace,
+)
 from albert_tf.text.added_pieces import text_of_piece
 from albert_tf.text.normalization import TextConfig
 from albert_tf.text.tokenizers import TOKENIZERS, Tokenizer
@@ -84,6 +88,7 @@ def _normalizer(hub: HubFiles) -> tuple[dict[str, bool], dict, list[str]]:
         rule
         for rule in flat(hub.content.get("normalizer"))
         if rule["type"] != "Strip"
+        and rule != replace(FINAL_SIGMA, "ς")
         and not (
             rule["type"] == "Replace"
             and only_spaces(rule["pattern"], rule["content"])

@@ -134,14 +134,16 @@ def wordpiece(tokenizer: Tokenizer) -> dict:
     config = tokenizer.config
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))
     prefix = "##"
+    bert = {
+        "type": "BertNormalizer",
+        "clean_text": True,
+        "handle_chinese_chars": True,
+        "strip_accents": config.do_lower_case and config.strip_accents,
+        "lowercase": config.do_lower_case,
+    }
+    rules = [replace(FINAL_SIGMA, "ς")] * config.do_lower_case + [bert]
     return {
-        "normalizer": {
-            "type": "BertNormalizer",
-            "clean_text": True,
-            "handle_chinese_chars": True,
-            "strip_accents": config.do_lower_case and config.strip_accents,
-            "lowercase": config.do_lower_case,
-        },
+        "normalizer": {"type": "Sequence", "normalizers": rules},
         "pre_tokenizer": {"type": "BertPreTokenizer"},
         "decoder": {"type": "WordPiece", "prefix": prefix, "cleanup": True},
         "model": {

@@ -10,6 +10,7 @@ from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.conversion.hub_tokenizer import read_tokenizer
 from albert_tf.conversion.huggingface import write_tokenizer
 from albert_tf.conversion.tokenizer_json import (
+    FINAL_SIGMA,
     character_class,
     replace,
     tokenizer_json,
@@ -82,12 +83,18 @@ def test_another_kind_of_sentencepiece(half_precision, golden, tmp_path):
 
 
 def test_the_rules_of_word_pieces_are_berts():
-    """The `BertNormalizer` strips accents only if it also lower-cases text."""
+    """The `BertNormalizer` strips accents only if it also lower-cases text.
+
+    It lower-cases one character at a time, so a rule before it writes the final
+    sigma.
+    """
     for lower, strip in ((True, True), (True, False), (False, True)):
         written = tokenizer_json(
             vocabularies.chinese(do_lower_case=lower, strip_accents=strip)
         )
-        assert written["normalizer"] == {
+        *sigma, bert = written["normalizer"]["normalizers"]
+        assert sigma == [replace(FINAL_SIGMA, "ς")] * lower
+        assert bert == {
             "type": "BertNormalizer",
             "clean_text": True,
             "handle_chinese_chars": True,

@@ -20,6 +20,7 @@ from exporting import (
 
 from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.conversion.hub_tokenizer import read_tokenizer
+from albert_tf.conversion.huggingface import write_tokenizer
 from albert_tf.conversion.huggingface_heads import HEADS
 from albert_tf.conversion.sources import find_tokenizer
 from albert_tf.model.config import AlbertConfig
@@ -81,6 +82,12 @@ def test_ids_of_word_pieces(transformers, pretrained, tmp_path):
     texts = ["The film, WAS  great!", "não 中文 x", *tiny_tasks.FILLERS[:3], ""]
     wanted = [tokenizer.encode(text) for text in texts]
     assert transformers("ids", folder, texts) == wanted
+    for settings in ({}, {"strip_accents": False}, {"do_lower_case": False}):
+        tokenizer = vocabularies.chinese(**settings)
+        write_tokenizer(folder, tokenizer, 64)
+        texts = ["οΣ ΣΟ, Σ. 10Σ", "The Café, 中a文", "cafe\u0301 Un"]
+        wanted = [tokenizer.encode(text) for text in texts]
+        assert transformers("ids", folder, texts) == wanted, settings
 
 
 def test_vocabulary_that_transformers_saves(transformers, folder, tmp_path):
