@@ -1,10 +1,12 @@
 """Conversion of a tokenizer to a `tokenizer.json` for the `tokenizers` library.
 
 The text rules become rules of that library, so Hugging Face's classes produce
-the same ids as our tokenizers, except in three cases: for special pieces in a
+the same ids as our tokenizers, except in five cases: for special pieces in a
 text (Hugging Face's classes match all of them, but our tokenizers match only
-`[MASK]`), for numbers with a comma inside a word (see `digit_comma`), and for
-words directly after `[MASK]` that are not a single piece.
+`[MASK]`), for numbers with a comma inside a word (see `digit_comma`), for words
+directly after `[MASK]` that are not a single piece, for segmentations of equal
+score, and for decomposed letters of six bytes or more, which `Precompiled` does
+not compose.
 """
 
 import base64
