@@ -6,6 +6,7 @@ import inspect
 import io
 import itertools
 import os
+import re
 import tempfile
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
@@ -205,6 +206,9 @@ def compiler_version(sources: Iterable[ModuleType]) -> str:
 SYMBOLS = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
 ENGLISH = frozenset("abcdefghijklmnopqrstuvwxyz") | SYMBOLS
 
+# A byte inside a character that the vocabulary lacks.
+LATER_BYTE = re.compile("<0x[89AB][0-9A-F]>")
+
 # An id, and its start and end in the text.
 Span = tuple[int, int, int]
 
@@ -215,8 +219,11 @@ def is_word_start(piece: str) -> bool:
     A piece begins a word if it is a single symbol, or contains a character that
     is not in ENGLISH, such as a word-boundary marker (▁), a digit, an
     apostrophe or an accented letter. Source: google-research/albert
-    `_is_start_piece_sp`.
+    `_is_start_piece_sp`. The released vocabularies have no bytes; a word does
+    not begin inside a character.
     """
+    if LATER_BYTE.fullmatch(piece):
+        return False
     return piece in SYMBOLS or not ENGLISH.issuperset(piece.lower())
 
 

@@ -11,7 +11,11 @@ from tiny_corpus import make_records, unmasked_features
 from albert_tf.base.errors import InputError
 from albert_tf.data.builder import boundaries
 from albert_tf.text.normalization import TextConfig
-from albert_tf.text.tokenizers import WordPieceTokenizer, load_tokenizer
+from albert_tf.text.tokenizers import (
+    SentencePieceTokenizer,
+    WordPieceTokenizer,
+    load_tokenizer,
+)
 
 SPECIAL = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
 
@@ -93,6 +97,30 @@ def test_unicode_rule(text, words):
     """Words follow UAX #29, except at punctuation, for any pieces of a text."""
     found = unicode_words(text)
     assert [word.replace("▁", "") for word in found] == words
+
+
+@pytest.mark.parametrize("rule", ["english", "unicode", "segmented"])
+def test_no_word_begins_inside_a_character(rule):
+    """A character that byte pieces spell is in one word, under every rule.
+
+    Under the Unicode rule, it is in the same word as the letters beside it.
+    """
+    content = vocabularies.trained(
+        sentence_iterator=iter(["abcd cab dab"] * 20),
+        vocab_size=290,
+        byte_fallback=True,
+    )
+    tokenizer = SentencePieceTokenizer(content, TextConfig())
+    line = "ab\u0493cd \u0493\u0493 \u20ac \U0001f602"
+    ids, _, starts = boundaries.encode(tokenizer, rule, [line])
+    pieces = tokenizer.pieces(ids)
+    begins = [
+        piece for piece, start in zip(pieces, starts, strict=True) if start
+    ]
+    assert not [x for x in begins if re.match("<0x[89AB]", x)]
+    assert len([x for x in pieces if x.startswith("<0x")]) == 3 * 2 + 3 + 4
+    if rule != "english":
+        assert starts.sum() == 4
 
 
 def broken(tokenizer, text):

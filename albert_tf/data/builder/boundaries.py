@@ -33,6 +33,9 @@ Encoded = tuple[np.ndarray, np.ndarray, np.ndarray]
 # borders of pieces, so a piece is never cut.
 ALONE, LETTERS, KATAKANA, JOINED = range(4)
 
+# A byte of a character that the vocabulary lacks.
+BYTE = re.compile("<0x([0-9A-F]{2})>")
+
 # Scripts without spaces between words, identified by the first word of the
 # Unicode names of their letters. Each character counts as a word, as in UAX
 # #29.
@@ -68,6 +71,17 @@ def character_kind(character: str) -> int:
     return ALONE
 
 
+def _character_of_byte(match: re.Match) -> str:
+    """Return a character of the kind that a byte has for the Unicode rule.
+
+    A character beyond ASCII counts as a letter (its first byte) with marks.
+    """
+    byte = int(match[1], 16)
+    if byte < 0x80:
+        return chr(byte)
+    return "a" if byte >= 0xC0 else "\u0301"
+
+
 @functools.lru_cache(2)
 def _kinds(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return three arrays [V] that describe the pieces of a vocabulary.
@@ -86,6 +100,7 @@ def _kinds(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         if not text:
             continue
         marked[i] = (text == piece) == wordpiece
+        text = BYTE.sub(_character_of_byte, text)
         kinds = [character_kind(character) for character in text]
         first[i] = kinds[0]
         last[i] = next((k for k in kinds[::-1] if k != JOINED), LETTERS)

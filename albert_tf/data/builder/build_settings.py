@@ -106,7 +106,7 @@ class BuildConfig:
 
 # Increased whenever the same settings and text would produce different records
 # or a different identity.
-BUILDER_VERSION = 9
+BUILDER_VERSION = 10
 
 # Settings that do not affect the output. The text affects the output, but its
 # location does not. The task is omitted because only `words` uses this
