@@ -23,7 +23,8 @@ UNSPACED_SCRIPTS = (
     "HALFWIDTH KATAKANA",
 )
 UNSPACED_SHARE = 0.1  # of the pairs of adjacent words
-SEPARATORS = ";|/"  # in cells with several classes, besides the comma
+# Signs between classes in a cell, besides `,`: also of Arabic and Chinese text.
+SEPARATORS = ";|/\u060c\u061b\u3001\uff0c\uff1b"
 
 
 def label_counts(
@@ -80,7 +81,7 @@ def label_notes(task: Task, counts: dict[str, int]) -> list[str]:
     joined = [x for x in ranked if any(sign in x for sign in SEPARATORS)]
     if task.kind == "multilabel" and joined:
         lines.append(
-            "Note: several classes in a cell must be separated by commas or be "
+            "Note: several classes in a cell must be separated by `,` or be "
             f"in a list; {joined[0]!r} is one class"
         )
     examples = sum(counts.values())

@@ -74,6 +74,8 @@ def test_classes_that_look_alike(labels, alike):
         ("classification", ["a", "A"], [0, 1], "may be one: 'a', 'A'"),
         ("multilabel", ["a;b", "c"], [[1, 0], [0, 1]], "'a;b' is one class"),
         ("multilabel", ["a|b", "c"], [[1.0, 0], [0, 1]], "'a|b' is one class"),
+        ("multilabel", ["a、b", "c"], [[1, 0], [0, 1]], "'a、b' is one class"),
+        ("multilabel", ["a،b", "c"], [[1, 0], [0, 1]], "'a،b' is one class"),
         ("classification", ["a;b", "c"], [0, 1], ""),
         (
             "classification",
