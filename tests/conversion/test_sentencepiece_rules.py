@@ -226,6 +226,14 @@ def test_splits_without_an_equivalent(rules, named, number):
     assert len(found) == number
 
 
+def test_normalizers_without_an_equivalent_are_named(tmp_path):
+    """A reported difference names an unsupported normalizer."""
+    rule = {"type": "Reversed"}
+    folder = write(tmp_path, of_transformers(vocabularies.english(), rule))
+    named = "no equivalent for Reversed in tokenizer.json"
+    assert any(named in difference for difference in read_tokenizer(folder)[1])
+
+
 def test_spaces_as_pieces_are_named(tmp_path):
     """A source that encodes trailing and repeated spaces causes a warning."""
     content = of_transformers(vocabularies.english())

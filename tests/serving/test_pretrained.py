@@ -51,6 +51,25 @@ def test_masks_are_filled_as_by_the_python_model(
     assert found["pieces"].shape == (len(MASKED), most, 5)
 
 
+def test_attention_has_an_axis_of_layers_before_the_axis_of_heads(
+    pretrained_dir, pretrained_model, tokenizer
+):
+    """Served attention is that of each layer and head of the model."""
+    server = server_of(pretrained_dir, max_seq_length=LENGTH)
+    text, pair = "the small garden", "a river"
+    found = server.call("attention", strings([text]), strings([pair]))
+    ids = map(tokenizer.encode, (text, pair))
+    inputs = [tf.constant(x[None]) for x in pack(tokenizer, *ids, LENGTH)]
+    expected = pretrained_model.albert(*inputs, return_all=True)
+    config = pretrained_model.albert.config
+    layers, heads = config.num_hidden_layers, config.num_attention_heads
+    assert layers != heads
+    size = found["attention"].shape[-1]
+    assert found["attention"].shape == (1, layers, heads, size, size)
+    for layer, attention in enumerate(expected["attention_probs"]):
+        close(found["attention"][:, layer], attention[..., :size, :size])
+
+
 def test_rows_of_the_table_beyond_the_pieces_are_never_filled_in(
     pretrained_dir, tokenizer, tmp_path
 ):
