@@ -58,17 +58,13 @@ def write_model_dir(folder: str, source: Source) -> int:
 
 def write_tf1(folder: str, source: Source) -> int:
     """Write a TF1 checkpoint; return the number of tensors."""
-    require(
-        source.task is None,
-        "`to` must be model_dir or huggingface for a fine-tuned model, because "
-        "a TensorFlow 1 checkpoint cannot store its head.",
-        task=source.task and source.task.name,
-    )
     config = as_released(source.config)
-    tensors = to_layout(source.tensors, config, tf1_layout(config))
+    shapes, width = source.tensors.shapes, config.hidden_size
+    head = tf1.head_tensors(source.task, shapes, width)
+    tensors = to_layout(source.tensors, config, tf1_layout(config), head)
     if source.tokenizer:
         tf1.write_vocabulary(folder, source.tokenizer)
-    tf1.write(folder, config, tensors)
+    tf1.write(folder, config, tensors, finetuned=source.task is not None)
     return len(tensors)
 
 

@@ -176,10 +176,14 @@ def write_vocabulary(folder: str, tokenizer: Tokenizer) -> None:
     files.write_json(path, tokenizer.description())
 
 
-def write(folder: str, config: AlbertConfig, tensors: Tensors) -> None:
+def write(
+    folder: str, config: AlbertConfig, tensors: Tensors, finetuned: bool
+) -> None:
     """Write `model.ckpt-best` and its config to a folder."""
     files.write_json(files.join(folder, CONFIG_FILE), released_json(config))
     values = tensors.read_all(tf.constant)
+    if finetuned:  # the released scripts also restore the step to predict
+        values[GOOGLE.step] = tf.constant(0, tf.int64)
     tf.raw_ops.SaveV2(
         prefix=files.join(folder, BEST_PREFIX),
         tensor_names=sorted(values),
@@ -236,6 +240,27 @@ def _linear_head(
         "classifier/kernel": StoredTensor(name, (outputs, width), True),
         "classifier/bias": StoredTensor(BIASES[name], (outputs,)),
     }
+
+
+def head_tensors(
+    task: Task | None, shapes: Mapping[str, tuple], width: int
+) -> dict[str, StoredTensor]:
+    """Return {our name: stored tensor} for a task's head.
+
+    Args:
+      task: the task, or None if the model is pretrained.
+      shapes: {our name: shape}.
+      width: the hidden size.
+    """
+    if task is None:
+        return {}
+    if task.config.answer_head == "beam":
+        return _beam_tensors(width)
+    names = dict.fromkeys(SENTENCES, CLASSIFIER) | {"question_answering": SPANS}
+    rule = "`to` must be model_dir or huggingface for this task, for which "
+    rule += "google-research/albert has no head."
+    require(task.kind in names, rule, task=task.name)
+    return _linear_head(names[task.kind], shapes["classifier/kernel"][1], width)
 
 
 def _sentence_task(outputs: int, name: str | None, pairs: bool) -> Task:

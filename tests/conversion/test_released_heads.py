@@ -3,10 +3,14 @@
 import dataclasses
 
 import goldens
+import numpy as np
 import pytest
+import released_files
+from conversions import release
 
 from albert_tf.base.errors import InputError
 from albert_tf.conversion import tf1
+from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.conversion.named_tensors import Tensors
 from albert_tf.conversion.variable_names import StoredTensor
 from albert_tf.model.config import AlbertConfig
@@ -87,6 +91,59 @@ def test_tasks_that_fit_no_head(shapes, name, message):
 def test_a_checkpoint_without_a_head_has_no_task():
     """If there is neither a head nor a task name, nothing is returned."""
     assert head_of({"x": (1,)}) == (None, {})
+
+
+def pooled(outputs):
+    """Return the shapes of a head on the pooled output; "H" is the width."""
+    return {"output_weights": (outputs, "H"), "output_bias": (outputs,)}
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes"),
+    [
+        *(("mnli", pooled(3)), ("sts-b", pooled(1)), ("race", pooled(1))),
+        ("squad-1.1", {f"cls/squad/{n}": x for n, x in pooled(2).items()}),
+        (
+            "squad-2.0",
+            {
+                "start_logits/dense/kernel": ("H", 1),
+                "start_logits/dense/bias": (1,),
+                "end_logits/dense_0/kernel": ("2H", "H"),
+                "end_logits/dense_0/bias": ("H",),
+                "end_logits/LayerNorm/beta": ("H",),
+                "end_logits/LayerNorm/gamma": ("H",),
+                "end_logits/dense_1/kernel": ("H", 1),
+                "end_logits/dense_1/bias": (1,),
+                "answer_class/dense_0/kernel": ("2H", "H"),
+                "answer_class/dense_0/bias": ("H",),
+                "answer_class/dense_1/kernel": ("H", 1),
+            },
+        ),
+    ],
+)
+def test_heads_round_trip(name, shapes, golden, tmp_path):
+    """A released fine-tuned checkpoint is written back bit for bit.
+
+    The released scripts also restore `global_step`, which becomes 0.
+    """
+    rng, width = np.random.default_rng(0), golden.config.hidden_size
+    sizes = {"H": width, "2H": 2 * width}
+    body = {n: x for n, x in golden.weights.items() if n.startswith("bert/")}
+    for tensor, shape in shapes.items():
+        body[tensor] = rng.random([sizes.get(n, n) for n in shape], "f4")
+    source = release(tmp_path / "in", golden.config, body)
+    ours, back = str(tmp_path / "ours"), str(tmp_path / "back")
+    convert(source, ours, "model_dir", task=name)
+    convert(ours, back, "tf1")
+    found = released_files.read_all(f"{back}/model.ckpt-best")
+    assert found.pop("global_step") == 0
+    released_files.assert_same(found, body)
+
+
+def test_other_heads_have_no_place_in_tf1():
+    """A task without a released head cannot be written."""
+    with pytest.raises(InputError, match="has no head"):
+        tf1.head_tensors(find("ner"), {"classifier/kernel": (WIDTH, 5)}, WIDTH)
 
 
 def test_pairs_are_of_tasks_that_may_have_them():
