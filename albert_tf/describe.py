@@ -3,8 +3,9 @@
     python -m albert_tf.describe configs/models/albert_base_v2.json
 
 The output contains a row for the model as in Table 1 of the paper, the
-parameter count of each part compared with that of an unshared BERT of the same
-shape, and the floating-point operations for one sequence. No model is built.
+parameter count of each part compared with that of a BERT model of the same
+shape without sharing, and the floating-point operations for one sequence. No
+model is built.
 """
 
 from albert_tf.base import program

@@ -136,8 +136,8 @@ class LocalCopy:
     """A local file for libraries that cannot read remote files.
 
     Attributes:
-      path: the path of the file, or of a copy that exists as long as this
-        object.
+      path: the path of the file, or of a copy that exists only as long as this
+        object does.
     """
 
     def __init__(self, path: str):

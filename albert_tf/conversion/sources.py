@@ -55,7 +55,7 @@ PHONEME_HEADS = {f"{head}/": head[:-1] for head in plbert.HEADS}
 ENGLISH, CHINESE = 30000, 21128
 SIZES = {768: (12, 12), 1024: (24, 16), 2048: (24, 16), 4096: (12, 64)}
 RELEASED = {ENGLISH: SIZES, CHINESE: SIZES | {312: (4, 12), 384: (6, 12)}}
-# Every release has BASE's values of all other settings that determine shapes.
+# Every release has BASE's values for all other settings that determine shapes.
 BASE = AlbertConfig()
 SHAPE_SETTINGS = (
     "embedding_size num_hidden_groups inner_group_num max_position_embeddings "
@@ -360,7 +360,7 @@ UNSUPPORTED = {
 
 
 def unsupported_hint(path: str) -> str:
-    """Return a sentence about a path without a supported model, or ""."""
+    """Return a description of an unsupported model, with advice, or ""."""
     if path.endswith(".keras") and files.is_file(path):
         return (
             " This is a `.keras` file: after `import albert_tf`, "

@@ -23,7 +23,7 @@ UNSPACED_SCRIPTS = (
     "HALFWIDTH KATAKANA",
 )
 UNSPACED_SHARE = 0.1  # of the pairs of adjacent words
-# Signs between classes in a cell, besides `,`: also of Arabic and Chinese text.
+# Signs between classes in a cell, besides `,`; some are Arabic or Chinese.
 SEPARATORS = ";|/\u060c\u061b\u3001\uff0c\uff1b"
 
 
@@ -143,7 +143,7 @@ def _is_unspaced(character: str) -> bool:
 
 
 def word_notes(sentences: Sequence[Sequence[str]]) -> list[str]:
-    """Return a list with a note if the words' script is written without spaces.
+    """Return a list with a note if the words' script does not use spaces.
 
     Otherwise, the list is empty.
     """

@@ -125,7 +125,7 @@ def load_evaluator(
     batch_size: int,
     dtype: str = "float32",
 ) -> tuple[Evaluator, str]:
-    """Return an evaluator of a fine-tuned model, and its fingerprint."""
+    """Return an evaluator of a model, and the model's fingerprint."""
     config, head = AlbertConfig.from_model_dir(directory), task.head
     evaluator = Evaluator(
         strategy, lambda: task.build_model(config, dtype), head, batch_size
@@ -269,7 +269,7 @@ def write_metrics(output_dir: str, values: dict) -> None:
 
 
 def remove_tables(path: str) -> None:
-    """Remove a split's tables that an earlier evaluation with labels wrote.
+    """Remove a split's tables, which an earlier evaluation with labels wrote.
 
     Args:
       path: the path of the predictions without the extension.
@@ -324,7 +324,7 @@ def write_report(
                 remove_tables(path)
     if writes:
         if earlier.get("model") != fingerprint:
-            earlier = {}  # results of other weights
+            earlier = {}  # results of different weights
         named = {"model": fingerprint, **metadata}
         write_metrics(folder, {**earlier, **named, **metrics})
         if is_finetuned(folder):

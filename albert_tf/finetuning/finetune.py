@@ -79,7 +79,7 @@ def train(
 def load(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
 ) -> tuple[Evaluator, str]:
-    """Return an evaluator of a model or an ensemble, and its fingerprint."""
+    """Return an evaluator of one or more models, and their fingerprint."""
     options = strategy, s.training.eval_batch_size, s.training.dtype_policy
     if s.run.ensemble:
         return evaluation.load_ensemble(s.run.ensemble, job, *options)

@@ -230,7 +230,7 @@ def make_batches(
       run: the run's settings, which determine whether to bucket by length.
       training: the training settings, which include the batch size and seed.
       strategy: the strategy that trains.
-      size: the number of a batch's examples that come from `features`; None
+      size: the number of examples in a batch that come from `features`; None
         means all examples.
       number: the task's index; each task is shuffled differently.
     """
@@ -317,7 +317,7 @@ class KeepThreshold(KeepBest):
         save_threshold(run.output_dir, self.evaluator)
 
 
-# {part of a job: what happens if a run resumes with other examples}
+# {part of a job: what happens if a run resumes with different examples}
 PART_CHANGES = {
     "train": "training continues with other examples",
     "eval": "`best` compares evaluations of different examples",
@@ -352,9 +352,9 @@ def check_complete(s: Settings, metric: str, *jobs: Job) -> bool:
     """Return whether a run is complete; check that it used these settings.
 
     The results, the flags and the model card must not name settings, examples
-    or first weights that the run did not use. Other first weights are therefore
-    an error, and after a complete run, so are other settings that affect the
-    weights by more than rounding, and other training examples.
+    or first weights that the run did not use. Different first weights are
+    therefore an error. After a complete run, so are different training
+    examples, and different settings that change the weights beyond rounding.
 
     Args:
       s: the settings.
@@ -403,7 +403,7 @@ def earlier_task(output_dir: str, folder: str, job: Job) -> Task:
       job: the job.
 
     Raises:
-      InputError: if the folder contains another model than the job's.
+      InputError: if the folder contains a model other than the job's.
     """
     has_weights = any(map(checkpoints.has_weights, (output_dir, folder)))
     require(
@@ -425,7 +425,7 @@ def earlier_task(output_dir: str, folder: str, job: Job) -> Task:
 def claim_folders(
     s: Settings, metric: str, jobs: dict[str, Job]
 ) -> tuple[Job, ...]:
-    """Write the files next to the checkpoints, after all checks; return jobs.
+    """Write files next to the checkpoints, after all checks; return the jobs.
 
     If neither an evaluation nor a flag sets the threshold, a job uses the
     threshold saved with the weights in its folder.
@@ -467,8 +467,8 @@ def run_training(
 ) -> str:
     """Train; return the checkpoint with the final weights.
 
-    The model then has these weights. If the run is incomplete, so that it can
-    be resumed, the result is "".
+    The model then has these weights. If the run is incomplete and can be
+    resumed, the result is "".
 
     Args:
       s: the settings.

@@ -169,7 +169,7 @@ def group_number(config: AlbertConfig) -> int:
 
 
 def group_of(name: str, config: AlbertConfig) -> int | None:
-    """Return the layer group of a variable, or None outside the layers.
+    """Return the layer group of a variable, or None if it is in no layer.
 
     If only attention or only feed-forward layers are shared, shared variables
     belong to the highest group that uses them.

@@ -211,7 +211,7 @@ def check_targets(recipe: RecipeConfig, task: Task) -> None:
 def load_teacher(directory: str, job: Job) -> Task:
     """Return a teacher's task; raise an error if it does not fit the job.
 
-    Its labels may be in another order than the student's.
+    The teacher's labels may be in a different order from the student's.
     """
     task = fitting = load_other(directory, "teacher", job)
     if task.has_classes and set(task.labels) == set(job.task.labels):

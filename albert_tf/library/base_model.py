@@ -214,7 +214,7 @@ def check_keywords(
     Args:
       keywords: {keyword: value}.
       legal: the legal keywords, or a method that accepts them.
-      others: further names to suggest for similar ones.
+      others: other names that the error may suggest for similar keywords.
     """
     if callable(legal):
         parameters = list(inspect.signature(legal).parameters.values())[1:]

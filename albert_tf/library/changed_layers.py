@@ -20,8 +20,8 @@ QUANTIZED = ("int8", "int4", "float8")
 def add_low_rank(albert: AlbertModel, rank: int) -> None:
     """Add low-rank matrices to an encoder, and freeze most of its weights.
 
-    The matrices are added to attention and feed-forward layers, in which the
-    biases stay trainable. Embeddings, layer norms and the pooler are frozen.
+    The matrices are added to attention and feed-forward layers, whose biases
+    remain trainable. Embeddings, layer norms and the pooler are frozen.
     """
     rank = as_type("lora_rank", rank, int)
     require(rank >= 1, "`lora_rank` must be at least 1.", lora_rank=rank)

@@ -200,8 +200,8 @@ def embed_texts(c: EmbedConfig) -> tuple[int, int]:
     layer = check_layer(c, config)
     c = completed(c, config)
     tokenizer = load_tokenizer(c.model_dir)
-    # A file is read twice. A pipe can be read only once, so its texts stay in
-    # memory.
+    # A file is read twice. A pipe can be read only once, so its texts are kept
+    # in memory.
     texts = functools.partial(read_texts, c.input_file)
     if files.is_stream(c.input_file):
         texts = functools.partial(iter, list(texts()))

@@ -43,7 +43,7 @@ OUT_OF_DATA = "Your input ran out of data"
 
 
 def whole_numbers(x: Any) -> Any:
-    """Cast float64 tensors, which Keras computes as means of integers."""
+    """Cast float64 tensors, Keras's means of integers, to int32."""
     is_mean = tf.is_tensor(x) and x.dtype == tf.float64
     return tf.cast(x, tf.int32) if is_mean else x
 

@@ -87,7 +87,7 @@ class Albert(ModelWithTokenizer):
         self.task = task
         self.albert = AlbertModel(config, dtype=self.dtype_policy)
         self.albert.build()
-        # Each graph is traced once and serves all later calls of `embed`.
+        # Each graph is traced once and serves all later calls to `embed`.
         self._steps = functools.cache(functools.partial(make_step, self.albert))
         self.heads = tuple(heads)
         for name in self.heads:

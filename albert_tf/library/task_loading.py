@@ -26,7 +26,7 @@ DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
 def label_names(labels: Sequence) -> tuple[str, ...]:
-    """Return labels as texts; numbers are formatted as in JSON."""
+    """Return labels as strings; numbers are formatted as in JSON."""
     rule = "`labels` must be a list of the classes, in order."
     require(is_column(labels), rule, labels=labels)
     texts = [label_text(x, "`labels`") for x in listed(labels, "labels")]

@@ -82,7 +82,7 @@ class TaskModel(NetworkModel):
           num_labels: the number of labels, as an alternative to their names.
           lora_rank: the rank of low-rank matrices (LoRA), which the encoder
             learns instead of its weights.
-          added_pieces: texts to add to the vocabulary as pieces, like `[E1]`.
+          added_pieces: texts, such as `[E1]`, to add to the vocabulary.
           **settings: options listed in the class's docstring; fields of
             `TaskConfig`, such as `classifier_dropout`; names of columns, such
             as `text_column`; `hidden_dropout_prob` and

@@ -124,9 +124,9 @@ def is_source(x: Any) -> bool:
 def is_single_text(x: Any, extra_columns: Sequence) -> bool:
     """Return whether `x` is a single text to make a prediction for.
 
-    A string may instead be the path of a table: a word that ends like a table's
-    name, or an existing path. A single name without slashes or an ending is a
-    text, whatever the current folder contains.
+    A string may instead be the path of a table: a word with a table's file
+    extension, or an existing path. A single name without slashes or such an
+    extension is a text, whatever the current folder contains.
 
     Args:
       x: a text or anything else.
@@ -265,8 +265,9 @@ def labels_of_ids(y: Any, task: Task) -> Any:
 def with_ranks(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Return a data set whose elements have the ranks of the first element.
 
-    The shapes of `from_generator` are unknown unless its arguments state them.
-    The first element is then read once more, so the source must be repeatable.
+    The shapes of a data set from `from_generator` are unknown unless its
+    arguments state them. If they are unknown, the first element is read an
+    extra time, so the source must be repeatable.
     """
     parts = tf.nest.flatten(dataset.element_spec)
     if all(part.shape.rank is not None for part in parts):

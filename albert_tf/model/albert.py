@@ -299,7 +299,7 @@ class AlbertEncoder(ConfiguredLayer):
 
 
 def with_cls(positions: tf.Tensor | None) -> tf.Tensor | None:
-    """Add the position of [CLS], which the pooler needs; keep None."""
+    """Add the position of [CLS], which the pooler needs; map None to None."""
     return None if positions is None else tf.pad(positions, [[0, 0], [1, 0]])
 
 
@@ -419,7 +419,7 @@ class MaskedLMHead(ConfiguredLayer):
 
 @registered
 class SentenceOrderHead(ConfiguredLayer):
-    """A head that predicts if two segments are in order (0) or swapped (1)."""
+    """A head that predicts whether segments are in order (0) or swapped (1)."""
 
     def build(self):
         self.classifier = self.logits("classifier", self.config.hidden_size, 2)

@@ -22,7 +22,7 @@ MOST_LOGITS = 1 << 24
 
 
 def count_slices(positions: int, classes: int) -> int:
-    """Return into how many equal slices to divide a batch's positions.
+    """Return the number of equal slices to divide a batch's positions into.
 
     The result is the smallest number for which a slice has at most
     `MOST_LOGITS` logits.

@@ -25,7 +25,7 @@ from albert_tf.text.tokenizers import TOKENIZER_FILE, load_tokenizer
 
 MODEL_FILE = "model.tflite"
 POSITIONS = "mlm_positions"
-# Limit for one query, which takes about a second to tokenize.
+# The limit for one query. A text of this size takes about a second to tokenize.
 MAX_CHARACTERS = 200_000
 
 

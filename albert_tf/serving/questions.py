@@ -24,7 +24,7 @@ from albert_tf.tasks.task import Task
 from albert_tf.text.normalization import WHITE_SPACE
 from albert_tf.text.text_graph import TokenSpans, offset_graph
 
-# Outputs beyond the last answer; 0 for other outputs.
+# {output: its value beyond the last answer}; the value is 0 for other outputs.
 PADDING = {"answers": "", "scores": 2 * NO_ANSWER}
 
 
@@ -202,7 +202,7 @@ class Answers:
 
     @staticmethod
     def _summary(best: Tensors) -> Tensors:
-        """Return the first answers, and the shares of all answers."""
+        """Return the first answers, and all answers' relative probabilities."""
         scores = best["scores"]
         # Without any span, the first answer is "", as in `n_best`.
         counted = (scores > 2 * NO_ANSWER) | (

@@ -234,7 +234,7 @@ class SentenceTask(Task):
         }
 
     def measured(self, metric: Callable, labels: Any, predicted: Any) -> float:
-        """Return a metric of targets."""
+        """Return the value of a metric, given true and predicted labels."""
         return float(metric(labels, predicted))
 
     def write_predictions(self, path, examples, predictions):

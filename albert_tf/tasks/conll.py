@@ -273,7 +273,7 @@ def is_table_of(
     tag: str,
     id_column: str,
 ) -> bool:
-    """Return whether lines are sentences, or words with sentence names.
+    """Return whether each line contains a sentence, or names its sentence.
 
     Args:
       sentences: groups of lines between blank lines.

@@ -2,11 +2,11 @@
 
 The results equal those of scikit-learn and SciPy, which need not be installed.
 The entity metrics equal the output of CoNLL's script `conlleval`, and the
-scores of answers those of the official scripts of SQuAD and CMRC 2018. Those
-scripts receive the reference answers and the predicted text for each question:
-an unanswerable question has no reference answer, and the prediction "" means
-that there is no answer. The scripts report percentages; here, the scores of
-answers are from 0 to 1.
+answer scores equal those of the official scripts of SQuAD and CMRC 2018. The
+official scripts receive the reference answers and the predicted text for each
+question: an unanswerable question has no reference answer, and the prediction
+"" means that there is no answer. The scripts report percentages; here, answer
+scores are from 0 to 1.
 """
 
 import collections
@@ -401,7 +401,7 @@ def latin_tokenizer():
 
 
 def without_marks(text: str) -> str:
-    """Return a text, normalized for CMRC's exact match."""
+    """Return a text normalized for CMRC's exact match."""
     return "".join(c for c in text.lower().strip() if c not in CMRC_MARKS)
 
 

@@ -120,7 +120,7 @@ def parse_choice(value: Any, number: int, part: str, where: str) -> int | None:
 
 
 def check_choices(choices: Any, where: str) -> tuple[str, ...]:
-    """Check a list of choices; return the choices as texts."""
+    """Check a list of choices; return the choices as strings."""
     legal = isinstance(choices, list) and 2 <= len(choices) <= len(LETTERS)
     # A missing cell is NaN, which does not equal itself.
     legal = legal and all(

@@ -132,7 +132,8 @@ def write_labels(
       examples: the examples.
       predictions: the predictions.
       text: a function that returns a label as text.
-      classes: the names of the first classes at least, or () if there are none.
+      classes: the names of the classes, or () if there are none; names beyond
+        the last class are ignored.
     """
     columns = {
         "id": [example.id for example in examples],
@@ -186,7 +187,7 @@ def write_submission(
       submissions: {split: file name}; `.tsv` means GLUE's format, a table, and
         `.json` means CLUE's format, one object per line.
       ids: the examples' names.
-      labels: the predicted labels as texts.
+      labels: the predicted labels as strings.
     """
     target = submission_path(path, submissions)
     if not target:

@@ -234,8 +234,8 @@ class QuestionAnswering(Task):
     def fitted_lengths(self, config, changes):
         """Return lengths that give a question at most a quarter of a row.
 
-        A given `max_query_length` does not change. The stride and the answer
-        length fit the rest of the row.
+        A `max_query_length` in `changes` is kept. The stride and the answer
+        length are reduced to fit the rest of the row.
         """
         length, query = config.max_seq_length, config.max_query_length
         if "max_query_length" not in changes:
@@ -332,9 +332,9 @@ class QuestionAnswering(Task):
     def threshold(self, examples, predictions) -> float | None:
         """Return the null odds above which a question has no answer.
 
-        Without a setting, the threshold is tuned on the examples, or 0 if they
-        are unlabeled or there are none. The result is None if every question
-        has an answer.
+        If no setting specifies the threshold, it is tuned on the examples, or
+        it is 0 if there are none or any of them is unlabeled. The result is
+        None if every question has an answer.
         """
         if not self.impossible:
             return None

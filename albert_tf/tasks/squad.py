@@ -44,7 +44,7 @@ class Question:
 
 
 def find_answer(context: str, text: str, start: int) -> int | None:
-    """Return the start of the answer's occurrence that is nearest to `start`.
+    """Return the position nearest to `start` at which the answer occurs.
 
     The result is None if the answer does not occur in the context.
     """
@@ -364,7 +364,7 @@ def nbest_entries(answers: Sequence[Answer]) -> list[dict]:
 def error_table(
     examples: Sequence[Question], texts: Sequence[str]
 ) -> list[list[str]]:
-    """Return a table of the questions without an exactly matching answer."""
+    """Return a table of the questions whose predictions match no answer."""
     table = [["id", "question", "prediction", "answers"]]
     for question, text in zip(examples, texts, strict=True):
         golds = question.answers or ("",)

@@ -36,7 +36,7 @@ def label_text(value: Any, where: str) -> str | None:
 
     A JSON number or boolean is converted to its JSON text, so 1 and "1", or
     true and "true", are the same label. Whole numbers have no decimal point.
-    Letters are composed (NFC), so labels that look the same are the same.
+    Letters are composed (NFC), so labels that look the same are equal.
     """
     if value is None:
         return None
@@ -102,7 +102,7 @@ def class_texts(value: Any, where: str) -> list[str] | None:
 
 
 def json_cell(value: Any, *kinds: type) -> Any:
-    """Return the JSON value of the given types in a text, or the value itself.
+    """Return a cell's JSON value if it has a given type, or else the cell.
 
     Args:
       value: a cell.
@@ -135,7 +135,7 @@ def cell_items(text: str, where: str) -> list | str:
         ) from None
 
 
-# A number, the beginning of a text that is a number, and the forms of 0 and 1.
+# A number, a number at the beginning of a text, and the spellings of 0 and 1.
 NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 BEGINS_AS_NUMBER = re.compile(r"[+-]?\d+([.,]\d+)?(?!\w)")
 FLAGS = {"0": False, "1": True, "false": False, "true": True}
@@ -358,11 +358,11 @@ class Columns:
     Attributes:
       text: the (first) sentence.
       text_pair: the second sentence.
-      label: the label, or several columns: of 0 and 1 for `multilabel`, of
-        numbers for `regression`.
+      label: the label, or several columns, which contain 0 or 1 for
+        `multilabel` and numbers for `regression`.
       id: the example's name; without this column, examples are numbered from 0.
-      header: whether the first line names the columns; otherwise their names
-        are 1, 2, 3, ... JSON lines do not use this attribute.
+      header: whether the first line names the columns; if not, the columns
+        are named 1, 2, 3, ... JSON lines do not use this attribute.
       skip_broken: whether to skip lines with the wrong number of columns, which
         some official files contain; the number of skipped lines is printed.
       no_label: the label of rows on which annotators did not agree. Such rows
@@ -430,7 +430,7 @@ def is_lines(path: str | InMemoryTable) -> bool:
 
 
 def _kind(source: file_kinds.Source, path: str) -> str:
-    """Return the format of a file's rows, from its content and name."""
+    """Return the format of rows, inferred from the file's content and name."""
     if source.kind == TEXT and file_kinds.ending_of(path) == TXT:
         return TSV
     file_kinds.require_lines(source.kind, path)

@@ -85,7 +85,7 @@ def split_words(text: str) -> list[str]:
 def words_in(row: Row, column: str, tags: Any) -> tuple[str, ...]:
     """Return the words in a row's cell, which contains a list or a text.
 
-    `split_words` splits a text, unless only splitting at spaces results in one
+    A text is split by `split_words`, or at spaces if only that results in one
     word per tag.
     """
     value = cell(row, column, "text_column")
@@ -104,7 +104,7 @@ def words_in(row: Row, column: str, tags: Any) -> tuple[str, ...]:
 
 
 def tags_in(row: Row, column: str) -> list[str | None]:
-    """Return the tags of a row as texts; a missing tag is None."""
+    """Return the tags of a row as strings; a missing tag is None."""
     tags, where = cell(row, column, "label_column"), row.label_where
     tags = json_cell(tags, list)
     if isinstance(tags, str):

@@ -74,7 +74,7 @@ def test_models_are_served_in_bfloat16(kind, pretrained_dir, tmp_path):
 
 
 def test_other_formats_do_not_compute_in_bfloat16():
-    """Only a SavedModel computes in bfloat16."""
+    """Among the export formats, only a SavedModel can compute in bfloat16."""
     for to, legal in (("onnx", "float32"), ("litert", "float32 or float16 or")):
         with pytest.raises(InputError, match=f"{legal}.* for to={to}"):
             ExportConfig("model", "out", to=to, precision="bfloat16")
