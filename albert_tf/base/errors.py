@@ -29,7 +29,7 @@ def require(condition: object, rule: str, /, **received: object) -> None:
 
 
 def first_line(error: BaseException, text: str | None = None) -> str:
-    """Return the first line of an error's text, or its type if it has no text.
+    """Return the first line of an error's text, or the error's type if none.
 
     Args:
       error: the error.
@@ -40,6 +40,6 @@ def first_line(error: BaseException, text: str | None = None) -> str:
 
 
 def near(name: str, legal: Iterable[str]) -> str:
-    """Return "; did you mean ...?" if a legal name is close, otherwise "."."""
+    """Return "; did you mean ...?" if a legal name is close, or "." if not."""
     matches = difflib.get_close_matches(name, list(legal), 1, 0.5)
     return f"; did you mean `{matches[0]}`?" if matches else "."

@@ -429,8 +429,8 @@ def flag_in(values: dict, name: str, where: str) -> bool | None:
 def split_paths(paths: str) -> list[str]:
     """Return the entries of a comma-separated list of paths or patterns.
 
-    A string that is the path of an existing file or folder, or a pattern in a
-    folder with a comma in its name, is not split.
+    A string is not split if it is the path of an existing file or folder, or a
+    pattern in a folder whose name contains a comma.
     """
     folder = posixpath.dirname(re.split(r"[*?[]", paths, maxsplit=1)[0])
     is_single = exists(paths) or ("," in folder and is_folder(folder))

@@ -84,7 +84,7 @@ def setting(
       help: a description of the setting for `--help`, including the unit.
       group: the heading in `--help`, one of `GROUPS`. The default is the
         attribute `help_group` of the class, or else `FILES`.
-      means: the meaning of the default, if its value does not reveal it.
+      means: the meaning of the default, if the value alone does not reveal it.
       choices: the legal strings, normally the keys of a dispatch dict; for a
         switch that also accepts words, True and False come first.
       minimum: the smallest legal number (inclusive).

@@ -249,7 +249,7 @@ _RUNS = {bytes: re.compile(rb"\r+\n?"), str: re.compile(r"\r+\n?")}
 def with_line_feeds(text: AnyStr) -> AnyStr:
     """Return text with lone carriage returns replaced by line feeds.
 
-    Any carriage returns before a line feed stay, because CRCRLF is one line
+    Any carriage returns before a line feed are kept, because CRCRLF is one line
     end.
     """
     feed = b"\n" if isinstance(text, bytes) else "\n"
@@ -279,7 +279,7 @@ class _ClassicMac(io.RawIOBase):
 
 
 def until_damage(file: Any, size: int) -> tuple[bytes, BadData | None]:
-    """Read up to `size` bytes; return those before any damage, and its error.
+    """Read up to `size` bytes; return those before any damage, and the error.
 
     Fewer bytes are returned only at the end of the file or at damage.
     """
@@ -316,7 +316,7 @@ def _looks_16_bits_wide(head: bytes) -> bool:
 
 
 def _foreign_format(head: bytes) -> str:
-    """Describe a format that is not supported, with advice; otherwise, "".
+    """Describe an unsupported format, with advice; return "" for other formats.
 
     `head` contains the first bytes of a file that is not a table.
     """

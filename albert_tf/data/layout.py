@@ -1,8 +1,8 @@
-"""The contents of records: segment pairs as rows of tokens, and their rules.
+"""The contents of records: segment pairs as rows of tokens, and legal values.
 
-The builder and the readers of dynamic records lay out pairs as rows; these
-readers also mask the rows. All readers check that the lengths, types and values
-of a record's features match its metadata.
+The builder and the readers of dynamic records lay out pairs as rows; for these
+readers, `Masker` also masks the rows. All readers check that the lengths, types
+and values of a record's features match its metadata.
 
 Shapes: N tokens, n pairs, B batch size, T tokens per example, P prediction
 slots, R = T - 3 tokens of both segments. Elsewhere, A and B are the segments.
@@ -243,7 +243,7 @@ TYPES = {"token_ids": bytes, "word_starts": bytes, "masked_lm_weights": float}
 
 
 def _check_lists(feature, sizes: dict[str, int]) -> None:
-    """Raise `ValueError` for lists of a wrong length or type."""
+    """Raise `ValueError` for lists of the wrong length or type."""
     wrong = []
     for name, size in sizes.items():
         values, kind = feature[name], TYPES.get(name, int)

@@ -64,10 +64,10 @@ class InMemoryTable:
         self._lists = None if labels is None else (setting, labels)
 
     def locations(self, number: int) -> tuple[str, ...]:
-        """Return the location of a row, as a tuple of texts for messages.
+        """Return the location of a row, as a tuple of strings for messages.
 
-        If the labels are a separate list, a second text is the location of the
-        row's label.
+        If the labels are a separate list, a second string is the location of
+        the row's label.
         """
         if self._lists is None:
             return (f"{self._name}, row {number}",)

@@ -194,7 +194,7 @@ def named_table(name: str) -> SymbolTable:
 
 
 def vocabulary_in(folder: str) -> Vocabulary | None:
-    """Return the symbols or tokenizer in a folder; None if it has neither."""
+    """Return the symbols or tokenizer in a folder, or None if it has none."""
     return table_in(folder) or tokenizer_in(folder)
 
 

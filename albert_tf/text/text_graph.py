@@ -163,7 +163,7 @@ class WordPieceGraph(tf.Module):
         return length > MAX_WORD_CHARACTERS
 
     def pieces(self, words: tf.Tensor) -> list[tf.RaggedTensor]:
-        """Return ids, start bytes and end bytes [W, N] of words' pieces."""
+        """Return each word's pieces: ids, start bytes and end bytes [W, N]."""
         short = tf.where(self.is_long(words), UNKNOWN_WORD, words)
         return self._wordpiece.tokenize_with_offsets(short)
 

@@ -143,7 +143,7 @@ class Tokenizer(Vocabulary):
         """Compile and return `with_rules`."""
 
     def _rules_hash(self, rules: bytes) -> bytes:
-        """Return a hash of `with_rules` and of all that determines it."""
+        """Return a hash of `with_rules` and everything that determines it."""
         sources = normalization, sentencepiece_models, wordpiece
         source = f"{self.fingerprint()} {compiler_version(sources)}".encode()
         return hashlib.sha256(source + rules).digest()
@@ -466,7 +466,7 @@ def tokenizer_in(folder: str) -> Tokenizer | None:
 def load_tokenizer(model_dir: str, vocabulary: str = "") -> Tokenizer:
     """Return the tokenizer in a model directory.
 
-    `vocabulary` is the vocabulary's path if it has another name than ours.
+    `vocabulary` is the vocabulary's path if its name is not the default name.
     """
     path = files.join(model_dir, TOKENIZER_FILE)
     if not files.exists(path):

@@ -51,7 +51,7 @@ class Vocabulary(abc.ABC):
     @staticmethod
     @abc.abstractmethod
     def stored_in(folder: str) -> "Vocabulary | None":
-        """Return the vocabulary of this class in a folder; None if absent."""
+        """Return this class's vocabulary in a folder, or None if absent."""
 
     def check_claim(self, folder: str) -> None:
         """Raise `InputError` if a folder has another vocabulary or model."""

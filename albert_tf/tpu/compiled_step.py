@@ -60,7 +60,7 @@ class StepModule:
 
 
 def parsed(hlo: bytes) -> hlo_pb2.HloModuleProto:
-    """Return a module, parsed from its serialized form."""
+    """Return a module parsed from its serialized form."""
     return hlo_pb2.HloModuleProto.FromString(hlo)
 
 

@@ -112,7 +112,7 @@ def _damage() -> tuple[type[Exception], ...]:
 def damage_named(prefix: str) -> Iterator[None]:
     """Convert TensorFlow's errors about a damaged checkpoint to `Damaged`.
 
-    A file without read permission raises another `InputError`.
+    A file without read permission raises a plain `InputError`.
     """
     try:
         yield

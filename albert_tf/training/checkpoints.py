@@ -242,7 +242,7 @@ def restore_run(
     stored = read_table(prefix)
 
     def names(table: Iterable[str], start: str) -> list[str]:
-        # A converted checkpoint may have the step without slots.
+        # A converted checkpoint may have the step but no slots.
         step = f"{OPTIMIZER}iterations"
         return [n for n in table if n.startswith(start) and n != step]
 
@@ -294,7 +294,7 @@ def fingerprint(prefix: str) -> str:
 
 
 def check_claim(model_dir: str, config: AlbertConfig) -> None:
-    """Raise an error if a folder's model has another config, or no config.
+    """Raise an error if a folder's model has a different config, or none.
 
     The files of a run that ended before its first checkpoint do not count as a
     model.

@@ -14,8 +14,8 @@ from albert_tf.base.errors import require
 # The run ends after this many consecutive steps whose loss or gradient is not
 # finite, even if the updates of such steps are skipped.
 MAX_BAD_STEPS = 100
-# Warnings about losses and accuracies require this many steps after warm-up and
-# this many examples. Chance then changes an accuracy by less than one
+# Warnings about losses and accuracies require at least this many steps and this
+# many examples after warm-up. Chance then changes an accuracy by less than one
 # percentage point.
 ENOUGH_STEPS = 1000
 ENOUGH_EXAMPLES = 10_000
@@ -23,7 +23,7 @@ ENOUGH_EXAMPLES = 10_000
 # Bounds of healthy values.
 CHANCE_MARGIN = 0.02
 TOO_GOOD = 0.995
-FLAT_FALL = 0.01  # relative decrease of the loss from first to second half
+FLAT_FALL = 0.01  # relative fall of the loss from the first half to the second
 FREQUENCIES_ONLY = 0.15  # just above the accuracy of predicting by frequency
 DIVERGED_RISE = 0.5  # nats above the lowest loss
 MASK_RATES = (0.10, 0.25)

@@ -13,7 +13,7 @@ from albert_tf.training import checkpoint_files
 
 HISTORY_FILE = "history.jsonl"
 CURVES_FILE = "curves.png"
-# Patterns for files that a training run writes and a user may have too.
+# Patterns for files that a training run writes; a user may have such files too.
 RUN_FILES = (
     *(HISTORY_FILE, CURVES_FILE, "task.json"),
     *checkpoint_files.FILES,
@@ -96,7 +96,7 @@ class History:
         """Add a note for each setting that changes at the step of a resume.
 
         Notes of an earlier process that resumed at the same step are dropped,
-        because its steps did not last.
+        because its steps were not saved.
         """
         dropped = {"step": step, "kind": RESUMED}.items()
         self.rows = [r for r in self.rows if not dropped <= r.items()]

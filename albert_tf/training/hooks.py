@@ -240,7 +240,7 @@ class Warn(Hook):
 
 
 class Save(Hook):
-    """A hook that saves checkpoints and the history, also at the end of a run.
+    """A hook that saves checkpoints and the history, including at the end.
 
     Args:
       every: steps between two checkpoints.

@@ -58,7 +58,7 @@ def number(value: object) -> str:
 
 
 def parse_flags(flagfile: str) -> dict[str, str]:
-    """Return {flag: value} of the text of a run's flagfile.
+    """Return {flag: value}, parsed from the text of a run's flagfile.
 
     The result includes comments, which describe values that a flagfile cannot
     contain, such as a frame.
@@ -120,7 +120,8 @@ def rows_of(folder: str, split: str) -> list[dict]:
 def metrics_of(folder: str) -> dict[str, dict[str, float]]:
     """Return {split: metrics} of the last evaluation.
 
-    The names of splits include their files, which may differ from the run's.
+    The name of a split includes its file, if known, because the file may not be
+    the run's.
     After pretraining, the metrics include the step.
     """
     measured = files.read_optional_json(folder, "metrics.json")

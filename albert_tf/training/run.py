@@ -64,8 +64,8 @@ class Run:
       phases: the phases of the run; empty if there is a single phase.
       clock: the clock of the schedule; None means a `Clock` of
         `num_train_steps`.
-      check_folder: a function that fails if `output_dir` was moved; None means
-        since the creation of this object.
+      check_folder: a function that fails if `output_dir` was moved; the default
+        detects moves since the creation of this object.
 
     Attributes:
       read: {folder: examples read}.

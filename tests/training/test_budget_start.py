@@ -108,8 +108,8 @@ BEFORE = "0.2:0.5,0.15"  # as chosen by an earlier version
 def test_schedules_are_chosen_once(folders, fixed, earlier, masks, depths):
     """Schedules are chosen for new runs; a resumed run keeps its schedules.
 
-    The user's schedules stay. The mask rate is scheduled only if all records
-    have dynamic masks.
+    Schedules that the user sets are kept. The mask rate is scheduled only if
+    all records have dynamic masks.
     """
     limited = Budget(1.0, fixed)
     limited.earlier = None if earlier is None else {"choices": earlier}

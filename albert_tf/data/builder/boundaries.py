@@ -74,7 +74,8 @@ def character_kind(character: str) -> int:
 def _character_of_byte(match: re.Match) -> str:
     """Return a character of the kind that a byte has for the Unicode rule.
 
-    A character beyond ASCII counts as a letter (its first byte) with marks.
+    The first byte of a character beyond ASCII counts as a letter, and each
+    further byte as a mark.
     """
     byte = int(match[1], 16)
     if byte < 0x80:
@@ -280,10 +281,11 @@ BUFFER = 1 << 20  # number of characters counted at a time
 def _letter_kinds(
     character: str, has_marks: Callable[[str], bool], strip: bool
 ) -> tuple[bool, bool, bool]:
-    """Return whether a character is a letter, marked, and `beyond_english`.
+    """Return three facts about a character, for `Letters.counts`.
 
-    Marks count as letters. With `strip`, marks are removed before the last
-    check.
+    They are whether it is a letter, whether it is marked, and whether it is
+    `beyond_english`. Marks count as letters. With `strip`, marks are
+    removed before the last check.
     """
     letter = unicodedata.category(character)[0] in "LM"
     marked = letter and has_marks(character)
@@ -316,8 +318,9 @@ class Letters:
     def counts(self) -> Counter:
         """Return the numbers of `letters`, `marked` and `beyond_english`.
 
-        `marked` counts letters with accents that the tokenizer can strip, and
-        `beyond_english` letters that begin a word only under the English rule.
+        `marked` counts letters with accents that the tokenizer can strip;
+        `beyond_english` counts letters that begin a word only under the English
+        rule.
         """
         text = "".join(self._pending).encode("utf-32-le", "surrogatepass")
         numbers = np.bincount(np.frombuffer(text, np.uint32))

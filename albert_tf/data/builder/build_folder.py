@@ -67,7 +67,8 @@ class BuildFolder:
         # lists.
         self.identity = json.loads(json.dumps(identity))
         self._manifest = files.join(output_dir, MANIFEST_FILE)
-        # The path of `scratch` is unique to this output folder and settings.
+        # The path of `scratch` is unique to this output folder and to these
+        # settings.
         self._work_dir = scratch_dir or output_dir
         self._name = f"scratch-{_digest(output_dir if scratch_dir else '')}"
         self.scratch = self._scratch_of(identity)

@@ -135,8 +135,8 @@ class HeldOut:
       wanted: the number of tokens still to hold out from the bucket at the
         border; see `divide`.
       shards: {split: the shards that contain text of the split}.
-      counts: the numbers of dropped duplicates, and of a divided document's
-        tokens.
+      counts: the numbers of dropped duplicates and of the tokens of a divided
+        document.
       pieces: [V], occurrences of each piece in text that is not dropped.
     """
 
@@ -203,7 +203,10 @@ def _divisible(documents: Documents) -> np.ndarray:
 def measure_parts(
     recipe: BuildSpec, item: tuple[int, str], held_out: HeldOut
 ) -> PartsOfShard | None:
-    """Return a shard's parts at the border; None if empty or not needed."""
+    """Return a shard's parts at the border.
+
+    The result is None if the shard is empty or no parts are needed.
+    """
     number, path = item
     documents = read_shard(path, recipe.id_type) if held_out.wanted else None
     if documents is None:

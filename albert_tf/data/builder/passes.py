@@ -41,15 +41,15 @@ from albert_tf.data.records.tfrecord import encode, encode_unmasked, write_once
 # Letters are counted in one of every `SAMPLED` lines.
 SAMPLED = 16
 
-# A part: number of sentences, hash and key (see `Documents`), and shard. A part
-# with shard -1 is omitted.
+# A part: its number of sentences, its hash and key (see `Documents`), and its
+# shard. A part with shard -1 is omitted.
 PART = np.dtype(
     [("sentences", "i4"), ("hash", "u8"), ("key", "u8"), ("shard", "i8")]
 )
 
 
 def _shard_of(document: int, piece: int, part: int, num_shards: int) -> int:
-    """Choose a part's shard, independently of all other text."""
+    """Choose a part's shard, independently of all other documents."""
     packed = struct.pack("<QQQ", document, piece, part)
     digest = hashlib.blake2b(packed, digest_size=8).digest()
     return int.from_bytes(digest, "little") % num_shards

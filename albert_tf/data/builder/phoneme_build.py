@@ -39,7 +39,7 @@ from albert_tf.data.table_sources import rows_of
 from albert_tf.text import symbols
 from albert_tf.text.symbols import OTHER_LABEL, SEPARATOR_LABEL, SymbolTable
 
-# Increased whenever the same settings and rows would produce other records.
+# Increased whenever the same settings and rows would produce different records.
 PHONEME_BUILDER_VERSION = 2
 # Settings on which phoneme records depend, and all settings that this builder
 # uses.

@@ -154,7 +154,7 @@ def choose_masked(
     draws: Draws,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Choose spans as in the released code; see `masking.choose_masked`."""
-    # The positions of the tokens of A and B in order, then all others.
+    # The positions of the tokens of A and B in order, then all other positions.
     order = np.argsort(~maskable, axis=1, kind="stable")
     words = np.take_along_axis(maskable, order, axis=1)
     begins = words.copy()

@@ -66,7 +66,7 @@ class Documents:
         )
 
     def first_of_each(self) -> np.ndarray:
-        """Return bool [D], true for parts that differ from all before them."""
+        """Return bool [D], true for parts that differ from all earlier ones."""
         first = np.zeros(len(self.keys), bool)
         first[np.unique(self.keys, return_index=True)[1]] = True
         return first

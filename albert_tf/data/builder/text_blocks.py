@@ -211,7 +211,7 @@ def check_files(paths: list[str], reading: TextFilesConfig) -> None:
 
 
 def _raw_blocks(layout: str, pieces: Iterator[bytes]) -> Iterator:
-    """Yield the bytes of blocks, and whether their last document continues."""
+    """Yield each block as bytes, and whether its last document continues."""
     text_format = FORMATS[layout]
     buffer, longest = b"", text_format.longest_line or LINE_BYTES
     for piece in pieces:
@@ -231,7 +231,7 @@ def _raw_blocks(layout: str, pieces: Iterator[bytes]) -> Iterator:
 
 
 def _lines_not_utf8(data: bytes) -> tuple[int, int]:
-    """Return the number of lines that are not UTF-8, and of lines in total.
+    """Return the number of lines that are not UTF-8, and of all lines.
 
     If any line is not UTF-8, blank lines are not counted.
     """
@@ -291,7 +291,7 @@ class _Cursor:
 def blocks(path: str, seed: int, reading: TextFilesConfig) -> Iterator[Block]:
     """Yield the blocks of a text file or table file, in order.
 
-    `seed` is the seed of the hashes of documents that span several blocks.
+    `seed` seeds the hashes of documents that span several blocks.
     """
     skipped: Counter = Counter()
     bad, cursor = BadItems(reading.on_bad_text, skipped), _Cursor(path)

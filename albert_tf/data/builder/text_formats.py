@@ -76,7 +76,7 @@ def merge(counts: Counter, other: Counter) -> None:
 
 
 def bad_items(counts: Mapping[str, int]) -> str:
-    """Return the numbers of bad items as text, or "" if there are none."""
+    """Return the numbers of bad items as a string, or "" if there are none."""
     numbers = {name: counts.get(name, 0) for name in BAD_ITEMS}
     return ", ".join(
         f"1 {noun} was {what}" if n == 1 else f"{n:,} {noun}s were {what}"

@@ -274,7 +274,7 @@ CALLS_AT_ONCE = 64
 # Number of records to check in each split before a run. With fewer records, the
 # ids of a larger vocabulary might all be small by chance.
 FIRST = 16
-# TensorFlow's message about a record whose contents are not valid.
+# TensorFlow's message about a record whose contents are invalid.
 UNPARSED = "Could not parse example input"
 
 
@@ -362,7 +362,7 @@ def _explained(
 def errors_explained(data_dir: str, metadata: Metadata) -> Iterator[None]:
     """Convert TensorFlow errors about damaged records to `InputError`.
 
-    This module ensures that almost all of these errors name their file. Other
+    This module ensures that almost all of these errors name the file. Other
     errors, such as compiler errors, are raised unchanged, without reading any
     record.
     """

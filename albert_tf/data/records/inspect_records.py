@@ -95,7 +95,7 @@ def find_vocabulary(path: str, config: TokenizerConfig) -> Vocabulary | None:
 
 
 def paint(kind: str, text: str) -> str:
-    """Color a text if the output is a terminal, or else leave it unchanged."""
+    """Return a text, in color if the output is a terminal."""
     return f"{PAINT[kind]}{text}{PLAIN}" if sys.stdout.isatty() else text
 
 

@@ -1,8 +1,7 @@
 """The metadata of pretraining records, and the features of the records.
 
-The features have their released names, but the code calls
-`next_sentence_labels` `sentence_order_labels`. Training records of text have
-one of two forms:
+The features have their released names; in the code, `next_sentence_labels` are
+called `sentence_order_labels`. Training records of text have one of two forms:
 
 static: masked, with every list padded to T or P, as in the release.
 dynamic: unmasked and compact. `token_ids` is a byte string with the
@@ -146,7 +145,7 @@ def _entry(values: dict) -> RecordFile:
     return entry
 
 
-# Errors caused by values of wrong types or sizes.
+# Errors caused by values of the wrong type or size.
 DAMAGE = (ArithmeticError, AttributeError, KeyError, TypeError, ValueError)
 
 
@@ -335,7 +334,7 @@ PIECE_COUNTS_FILE = "piece_counts.json"
 
 
 def write_piece_counts(data_dir: str, counts: list[int]) -> None:
-    """Write how often each piece occurs in the text, a list of length V."""
+    """Write how often each piece occurs in the text, as a list of length V."""
     path = files.join(data_dir, PIECE_COUNTS_FILE)
     files.write_text(path, json.dumps(counts) + "\n")
 

@@ -183,10 +183,11 @@ def write_flags(setup: Setup) -> None:
 
 @contextlib.contextmanager
 def described(setup: Setup, run: Run, budget: Budget) -> Iterator[None]:
-    """Write the run's flags before the block, and its flags and card after it.
+    """Write a run's flags before the block, and its flags and card afterwards.
 
-    A complete run does not use these settings, except that a budget determines
-    the number of steps that its flags must repeat.
+    The flags of a run that is already complete are kept, because these settings
+    had no part in it. With a budget, they are still written, because they must
+    contain the number of steps.
     """
     if not setup.writes:
         yield

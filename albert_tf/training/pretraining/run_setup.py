@@ -49,7 +49,7 @@ from albert_tf.training.schedules import with_rate
 from albert_tf.training.trainer import Trainer
 from albert_tf.training.training_config import TrainingConfig
 
-# The effect of other initial weights on a run that resumes.
+# The effect of different initial weights on a run that resumes.
 KEPT = "no effect, because the run keeps the weights that it began with"
 
 # The released schedule and initial weights; `Trainer.per_replica` adds the rest
@@ -178,7 +178,8 @@ class Kind(NamedTuple):
       objective: a function that takes a vocabulary, and returns an objective.
       lacks: settings in `PretrainingConfig` that must keep their defaults, and
         that a budget does not choose. A new setting belongs here if this kind
-        would ignore it: if its records, model and objective never use it.
+        would ignore it, because its records, model and objective never use the
+        setting.
     """
 
     model: Callable

@@ -123,7 +123,7 @@ class Transplant:
         self.old_pieces = np.array([len(ids) for ids in origins])
 
     def means(self, old: np.ndarray, new: np.ndarray) -> np.ndarray:
-        """Return the mean of each piece's old rows, or else its new row."""
+        """Return the mean of each piece's old rows, or its new row if none."""
         rows = np.array(new, np.float32)
         for i, ids in enumerate(self.origins):
             if ids:
@@ -330,7 +330,7 @@ def describe_warm_start(
 def foreign_heads(
     source_vocabulary: Vocabulary | None, vocabulary: Vocabulary | None
 ) -> tuple[str, ...]:
-    """Return the source's heads whose outputs have another meaning in the run.
+    """Return the source's heads whose outputs mean something else in the run.
 
     Only the word head can be such a head: the outputs of other heads are ids,
     which a transplant matches, or have the same meaning in all models.
@@ -348,7 +348,7 @@ def start_weights(
 ) -> list[str]:
     """Load weights from a model directory; return lines that describe them.
 
-    A longer position table repeats the source's table from its beginning.
+    A longer position table repeats the source's table from the beginning.
 
     Args:
       model: the model with its pretraining heads.
