@@ -232,7 +232,7 @@ class Evaluator:
 
 
 def pair_weights(batch: Batch) -> tf.Tensor:
-    """Return the weights [B] of examples as pairs.
+    """Return the weights [B] with which examples count as pairs.
 
     The weight is 0 for an example with a single segment, and otherwise the
     example's weight.

@@ -73,7 +73,7 @@ def make_monitor(run: Run, peak_flops: float | None = None) -> Monitor:
 
 
 class Measure(Hook):
-    """A hook that measures speed and, if the rule has them, trust ratios.
+    """A hook that measures speed, and trust ratios if the rule has them.
 
     It must precede `Log`.
     """

@@ -20,8 +20,8 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
       learning_rate: the peak rate.
       num_train_steps: the step at which decay ends.
       num_warmup_steps: steps of linear warm-up.
-      **kwargs: `schedule`, `poly_power` and `start_warmup_step`, with the
-        meanings of the flags of the same names.
+      **kwargs: `schedule`, `poly_power` and `start_warmup_step`; see the flags
+        with these names.
     """
 
     def __init__(

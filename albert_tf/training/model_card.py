@@ -83,7 +83,7 @@ def shape_of(config: dict) -> str:
 def sources_of(flags: dict[str, str]) -> dict[str, str]:
     """Return {name: value} for a run's inputs.
 
-    The value of "Text" is the size of the text of the last records.
+    "Text" states how much text the last records were made from.
     """
     sources = {
         name: flags[flag]

@@ -192,7 +192,7 @@ class Run:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The metrics of the last evaluation, possibly before a resume."""
+        """The metrics of the last evaluation, possibly from before a resume."""
         return self.history.last("eval")
 
     @property
