@@ -12,8 +12,8 @@ processes take turns. The columns are:
   imports.
 - p50 ms: the median latency of a request for one row of `--length` tokens.
 - 32 /s: the rows per second in requests for 32 rows of `--length` tokens.
-- mix ms: the median latency for one row, with 8 to `--length` tokens.
-- 64 /s: the rows per second in requests for 64 texts with such lengths.
+- mix ms: the median latency of a request for one row of 8 to `--length` tokens.
+- 64 /s: the rows per second in requests for 64 texts of such lengths.
 - difference: the largest difference from the Python model in probabilities or,
   for a model without a task, in the pooled output.
 - accuracy: the accuracy of a classifier, with `--eval_file`.
@@ -94,7 +94,7 @@ def tensorflow(threads: int = 2):
 
 
 def saved_model_calls(args):
-    """Load a SavedModel; return the time at the start and two functions.
+    """Load a SavedModel; return the start time and two functions.
 
     The functions run the model on ids and on texts.
     """
@@ -114,10 +114,10 @@ def saved_model_calls(args):
 
 
 def litert_calls(args):
-    """Load a LiteRT model; return the time at the start and a function.
+    """Load a LiteRT model; return the start time, a function and None.
 
-    The function runs the model on ids. The third value is None, because the
-    model accepts no texts.
+    The function runs the model on ids. None takes the place of a function for
+    texts, which the model does not accept.
     """
     from albert_tf.serving.litert_runner import Runner
 
@@ -136,7 +136,7 @@ def litert_calls(args):
 
 
 def onnx_calls(args):
-    """Load an ONNX model; return the time at the start and two functions.
+    """Load an ONNX model; return the start time and two functions.
 
     The functions run the model on ids and on texts.
     """

@@ -7,8 +7,8 @@ TensorFlow Serving batches requests with TensorFlow's batch scheduler, which is
 available in Python as `tf.nondifferentiable_batch_function`. Each client sends
 one text to the default signature, waits for the answer and sends the next text.
 The settings take turns. The columns are the setting; the number of clients;
-texts per second; CPU time per text in ms, which other programs affect less; and
-the median and 95th percentile of latency in ms.
+texts per second; CPU time per text in ms, which is less sensitive to other
+programs; and the median and 95th percentile of latency in ms.
 """
 
 import argparse

@@ -44,7 +44,7 @@ def texts(*words: str, without: str = "", most: int = 12) -> st.SearchStrategy:
     Args:
       *words: the words.
       without: characters that the texts do not contain.
-      most: largest number of words and characters.
+      most: the largest number of words and characters.
     """
     special = [c for c in (*words, *SPECIAL) if not {*c} & {*without}]
     others = st.characters(

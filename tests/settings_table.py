@@ -32,7 +32,7 @@ HEADS = "setting", "type", "default", "legal values", "required", "commands"
 
 
 def definitions() -> int:
-    """Return how often the package calls `setting`."""
+    """Return the number of calls to `setting` in the package's source."""
     return sum(
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)

@@ -20,7 +20,7 @@ def compiled(cls, path, *labels, rate=0.0, metrics=None, seed=1, **settings):
       cls: the class of the model.
       path: the model directory.
       *labels: the labels of the model, if it has labels.
-      rate: the learning rate, or another optimizer than AdamW.
+      rate: the learning rate of AdamW, or a different optimizer.
       metrics: the argument `metrics` of `compile`.
       seed: the seed of the new head and of dropout.
       **settings: passed to `load`.

@@ -16,7 +16,7 @@ from albert_tf.text.tokenizers import SentencePieceTokenizer, WordPieceTokenizer
 SPECIAL = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 CHARACTERS = "▁0123456789abcdefghijklmnopqrstuvwxyz,.'\"`()[]-σςéΣ"
 
-# Pieces that end in a digit and a comma, with ▁ and without.
+# Pieces that end in a digit and a comma, with and without ▁.
 NUMBERS = """▁1, 0, 00, ▁1 ▁0 ▁00 ▁000 ▁2010 ▁2010, 000 000, ▁9 9, 10 ▁12 12,
 7,""".split()
 WORDS = "▁the ▁cat ▁s at ▁cafe ▁[ the [cls] Ed e's ▁naïve".split()

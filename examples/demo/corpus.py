@@ -59,7 +59,7 @@ MAX_HELD_OUT_PASSAGES = 40
 # A word that contains a library's name becomes "library": `tf.nn.relu`,
 # `NumPy's`, `keras-team`. A word that contains the name of the library's array
 # type becomes "array". Words that are only typical of a library (layer, graph,
-# iterator) stay; recognizing them is the task.
+# iterator) are kept; the task is to recognize them.
 LIBRARY = re.compile(
     r"(?:[\w-]+\.)*[\w-]*(?:numpy|scipy|tensor_?flow|tensorboard|keras|python"
     r"|sklearn|scikit|matplotlib|pandas|theano|torch|jax|autograph)"

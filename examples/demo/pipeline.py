@@ -116,7 +116,7 @@ def run_step(output_dir: str, name: str, words: list[str]) -> None:
 
 
 def make_corpus(folder: str) -> None:
-    """Create the corpus and the task unless they exist, and print sizes."""
+    """Create the corpus and the task unless they exist; print their sizes."""
     path = files.join(folder, corpus.STATISTICS_FILE)
     if not files.exists(path):
         print("Collecting docstrings of the installed packages", flush=True)

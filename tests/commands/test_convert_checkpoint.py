@@ -34,7 +34,7 @@ from albert_tf.training import checkpoints
     [("g3", False), ("g1", True), ("g1", False), ("g4", True)],
 )
 def test_tf1_round_trip(name, slots, tmp_path):
-    """A round trip through TF1 keeps every bit of weights, slots and step."""
+    """A round trip through TF1 keeps all bits of weights, slots and step."""
     golden = goldens.load(name)
     table = with_slots(golden.weights) if slots else golden.weights
     source = release(tmp_path / "in", golden.config, table)

@@ -124,7 +124,7 @@ def test_ratios_are_those_of_bert():
     ],
 )
 def test_a_row_of_table_1(variant, heads, shared):
-    """A row of Table 1 states layers, widths, heads and what layers share."""
+    """Rows of Table 1 state layers, widths, heads and what the layers share."""
     config = goldens.variant(variant)
     _, row = describe.paper_lines("x", config)
     assert row.split() == ["x", "0M", "4", "12", "6", *heads.split(), shared]
@@ -180,7 +180,7 @@ def test_mistakes_are_named(path, values, message):
 
 
 def test_a_model_directory_is_its_config(tmp_path):
-    """A model directory is described like the config in the directory.
+    """A model directory has the same description as the config in it.
 
     A folder with a `config.json` raises an error that names
     `convert_checkpoint`.

@@ -146,7 +146,7 @@ def test_layers_are_counted_from_either_end():
 
 
 def test_texts_have_128_tokens_by_default(pretrained_dir, tmp_path):
-    """The default length is 128, or the model's maximum if this is smaller."""
+    """The default length is 128, or the model's maximum if that is smaller."""
     for positions, length in ((512, 128), (129, 128), (24, 24)):
         config = dataclasses.replace(
             tiny.CONFIG, max_position_embeddings=positions

@@ -45,7 +45,7 @@ def test_fewer_layers_are_the_first_ones(
 ):
     """A model shrunk to one layer has the outputs of the original's layer 1.
 
-    The model card states its size and the model from which it was made.
+    The model card states the number of layers and names the original model.
     """
     out = str(tmp_path / "out")
     shrink_model(ShrinkConfig(pretrained_dir, out, num_layers=1), DataConfig())
@@ -59,7 +59,7 @@ def test_fewer_layers_are_the_first_ones(
 
 
 def test_fine_tuned_models_keep_their_task(pretrained_dir, tmp_path):
-    """A shrunken classifier keeps the task and can restore all its weights."""
+    """A shrunken classifier keeps its task; all its weights can be restored."""
     folder, out = tmp_path / "model", str(tmp_path / "out")
     labels = ("a", "b")
     finetuned(folder, pretrained_dir, "classification", labels, layers=2)

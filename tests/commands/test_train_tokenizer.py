@@ -172,7 +172,7 @@ def test_bad_line_after_good_ones(corpus, tmp_path):
 
 
 def made_of(tmp_path, name, text, **settings):
-    """Return the model trained on a text, with the counts."""
+    """Return the model trained on a text, and the counts."""
     path = tmp_path / f"{name}.txt"
     path.write_text(text, "utf-8")
     settings |= {"input_file": str(path)}
@@ -184,7 +184,7 @@ def made_of(tmp_path, name, text, **settings):
 def test_long_lines_are_cut(corpus, tmp_path):
     """Long lines are cut without losing text.
 
-    Words and pieces stay the same as in a text with short lines.
+    Words and pieces are the same as for a text with short lines.
     """
     lines = Path(corpus, "a.txt").read_text("utf-8")
     short, _ = made_of(tmp_path, "short", lines)

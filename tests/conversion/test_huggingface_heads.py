@@ -60,8 +60,8 @@ def classifier(converted, tmp_path):
 def test_there_and_back(kind, pretrained_dir, tmp_path):
     """A round trip keeps the task and the weights of every kind of model.
 
-    The exception is the pooler, which some classes of Hugging Face lack; a
-    message says so.
+    The exception is the pooler, which some Hugging Face classes lack; a message
+    says so.
     """
     ours, hub, back = (str(tmp_path / name) for name in ("a", "b", "c"))
     of_kind(kind, ours, pretrained_dir)

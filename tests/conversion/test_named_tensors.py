@@ -25,7 +25,7 @@ POOLER = "bert/pooler/dense/bias"
     ],
 )
 def test_differences_are_named(change, message, golden, tmp_path):
-    """The error names each missing, unexpected or misshapen tensor."""
+    """Errors name tensors that are missing, surplus or of the wrong shape."""
     table = {**golden.weights, **change}
     table = {name: v for name, v in table.items() if v is not None}
     source = release(tmp_path / "in", golden.config, table)

@@ -120,7 +120,7 @@ def finetuned_release(tmp_path, golden, head: dict, scope: str = "") -> str:
 def test_heads_of_run_classifier(number, scope, golden, tmp_path):
     """Logits equal those that NumPy computes from the released head.
 
-    The checkpoint may contain slots of the optimizer, and names with a scope.
+    The checkpoint may contain the optimizer's slots. Names may have a scope.
     """
     rng = np.random.default_rng(number)
     width = golden.config.hidden_size

@@ -52,8 +52,8 @@ def test_embedding_size_is_taken_from_the_weights(golden, tmp_path):
 def test_a_row_describes_a_layout(golden, tmp_path, monkeypatch):
     """A TF1 file is read with the names in its `Layout` and its table column.
 
-    The `Layout` has the names of slots and step, and the prefix that selects
-    the encoder.
+    The `Layout` has the names of the slots and of the step, and the prefix that
+    selects the encoder.
     """
     rows = variable_names._TABLE
     rows = [(*row, row[2].replace("bert", "x")) for row in rows]
@@ -161,7 +161,7 @@ def test_shapes_that_hide_a_trap(release, change, warning):
     ],
 )
 def test_other_sizes_are_of_no_release(change):
-    """For unreleased sizes, neither heads nor activations cause a warning."""
+    """At unreleased sizes, head counts and activations cause no warning."""
     config = AlbertConfig(num_attention_heads=6, hidden_act="relu", **change)
     assert compare_with_released(config) == (
         "not the sizes of a released model",

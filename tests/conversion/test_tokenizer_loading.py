@@ -46,7 +46,7 @@ def test_every_folder_of_a_model_has_its_tokenizer(
 def test_rules_survive_tensorflow_1(kind, request, tmp_path):
     """A cased model stays cased when it is converted to TF1 and back.
 
-    A release with a `tokenizer.json` of one's own is read likewise.
+    A `tokenizer.json` that a user adds to a release also takes effect.
     """
     source = shutil.copytree(request.getfixturevalue(kind), tmp_path / "cased")
     update(source / "tokenizer.json", do_lower_case=False)

@@ -78,7 +78,7 @@ def ours(model, inputs):
 def compare(config, model, transformers, folder) -> dict:
     """Assert that our outputs, loss and gradients equal those of transformers.
 
-    Return the report of transformers on loading the model.
+    Return the loading report of transformers.
     """
     inputs = inputs_of(config)
     out, loss, gradients = ours(model, inputs)

@@ -32,7 +32,7 @@ def library(package: str, size: int, first: int) -> list[Document]:
 def four_libraries(monkeypatch) -> list[Document]:
     """Return 320 documents per package.
 
-    The task has a fifth of its usual size.
+    The task is a fifth of its usual size.
     """
     room = {split: size // 5 for split, size in corpus.ROOM.items()}
     monkeypatch.setattr(corpus, "ROOM", room)
@@ -93,7 +93,7 @@ def test_names_of_libraries_are_masked(text, masked):
 
 
 def test_old_copies_of_keras_have_no_label():
-    """Copies of Keras in TensorFlow, and other packages, have no label."""
+    """Files of other packages, and of Keras in TensorFlow, have no label."""
     names = {
         "tensorflow/python/keras/layers.py": None,
         "tensorflow/python/ops/nn.py": "tensorflow",

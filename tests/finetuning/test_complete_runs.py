@@ -57,9 +57,9 @@ def test_a_finished_run_is_not_repeated(
 def test_a_finished_run_does_not_claim_other_examples(
     copy, repeat, opinions, capsys
 ):
-    """After a complete run, other training examples raise an error.
+    """After a complete run, different training examples raise an error.
 
-    The card and the flags still describe the examples that were used. Other
+    The card and the flags still describe the examples that were used. Different
     examples for evaluation lead to a note.
     """
     before, other = contents(copy), opinions["predict_file"]
@@ -90,9 +90,9 @@ def test_a_finished_run_does_not_claim_other_examples(
 def test_a_finished_run_does_not_claim_other_settings(
     copy, repeat, other, change
 ):
-    """After a complete run, other settings that affect weights are an error.
+    """After a complete run, new settings that affect weights are an error.
 
-    Settings that only affect rounding, and the precision, are not. In either
+    Settings that affect only rounding, and the precision, may change. In either
     case, `run.flags` still has the flags that were used.
     """
     before = (copy / "run.flags").read_text("utf-8")
@@ -108,10 +108,10 @@ def test_a_finished_run_does_not_claim_other_settings(
 def test_a_run_does_not_claim_other_first_weights(
     copy, repeat, finished, steps
 ):
-    """In a run's folder, another `model_dir` or `init` is an error.
+    """In a run's folder, a different `model_dir` or `init` is an error.
 
-    The run would keep its weights and report them as results of the other
-    model, or of random weights.
+    Otherwise, the run would keep its weights and report their results as those
+    of the other model or of random weights.
     """
     repeat |= {"num_train_steps": steps}
     before = contents(copy)
@@ -130,7 +130,7 @@ def test_a_run_does_not_claim_other_first_weights(
 def test_a_finished_run_does_not_claim_another_teacher(
     finished, copy, repeat, tmp_path
 ):
-    """After a complete run, other weights of the teacher are an error.
+    """After a complete run, a teacher with different weights is an error.
 
     The teacher's folder may differ.
     """

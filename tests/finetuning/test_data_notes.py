@@ -117,7 +117,7 @@ def test_suspicious_texts(words):
 
 
 def test_words_are_counted_for_each_tag(words):
-    """For tags, the numbers of words are printed."""
+    """For each tag, the number of words is printed."""
     task = task_with(["O", "B-A", "b-a"], "token_classification")
     tags = ("O", "B-A", "O"), ("b-a",)
     sentences = [Sentence(x, x, "file", 1) for x in tags]

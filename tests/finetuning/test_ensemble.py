@@ -188,7 +188,7 @@ def finetuned(folder, task, config, tokenizer, seed):
 def test_an_ensemble_averages_logits(words, tmp_path, bucketing):
     """The mean logits of unequal members determine an ensemble's predictions.
 
-    Batches may be sorted by length, but predictions have the file's order.
+    Batches may be sorted by length, but predictions are in the file's order.
     """
     task = dataclasses.replace(
         find("classification"), labels=("bad", "fair", "good")
@@ -233,7 +233,7 @@ def test_an_ensemble_averages_logits(words, tmp_path, bucketing):
 
 
 def test_members_have_one_task(pretrained, tmp_path):
-    """If a member's task differs, the error names this member and the first.
+    """If a member's task differs, the error names that member and the first.
 
     The column of the examples' names may differ.
     """

@@ -124,9 +124,9 @@ def test_a_card_names_the_examples_of_its_metrics(finished, opinions, copy):
 
 @eagerly()
 def test_unlabeled_examples_replace_labeled_ones(finished, opinions, tmp_path):
-    """No metrics of earlier examples stay beside new predictions.
+    """Metrics of earlier examples are not kept beside new predictions.
 
-    A table that no evaluation wrote stays.
+    A table that no evaluation wrote is kept.
     """
     output = tmp_path / "results"
     labeled = pathlib.Path(opinions["predict_file"])
@@ -370,7 +370,7 @@ def test_where_the_first_weights_come_from(
 ):
     """`init` selects the pretrained encoder or a random encoder.
 
-    The run warns that its single step is shorter than warm-up.
+    A run of a single step warns that warm-up takes longer.
     """
     output = str(tmp_path / "output")
     run(

@@ -112,7 +112,7 @@ def test_settings_with_surprising_effects_are_noted(
 ):
     """Notes warn of forgetting, of a new head and of files that are not read.
 
-    Training may forget what was learned at a high rate without bias correction.
+    At a high rate without bias correction, a model may forget its pretraining.
     """
     values = {"learning_rate": 1e-5, "model_dir": "m", "output_dir": "o"}
     values |= {"task": "sst-2", "do_train": True} | changes

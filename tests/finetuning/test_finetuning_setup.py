@@ -112,7 +112,7 @@ def test_steps_follow_from_epochs():
     assert s.training.num_train_steps == 16  # 250 examples in batches of 16
     assert s.training.eval_steps == 7
     assert s.optimizer.num_warmup_steps == 1
-    assert s.planned(900) == s  # given values stay
+    assert s.planned(900) == s  # given values are kept
     run = dataclasses.replace(s.run, num_train_epochs=1e-6)
     training = dataclasses.replace(s.training, num_train_steps=None)
     s = dataclasses.replace(s, run=run, training=training)

@@ -225,7 +225,7 @@ EVERY_STEP = {
 def test_early_stopping(shallow, opinions, tmp_path, monkeypatch):
     """A run ends after the given number of evaluations without a gain.
 
-    It is then complete, so it rejects other settings.
+    It is then complete, so it rejects different settings.
     """
     scripted(SCORES, monkeypatch)
     values = opinions | EVERY_STEP | {"early_stopping": 3}
@@ -421,8 +421,8 @@ def test_averaged_weights_are_what_is_kept(shallow, opinions, tmp_path):
 def test_lengths_are_few_where_each_is_compiled(bucketing, jit_compile, step):
     """Batch lengths are rounded up to multiples of a step, which flags set.
 
-    A step of 0 means that all lengths are equal. With XLA, other steps are
-    larger than without it; on a TPU, the step is 0.
+    A step of 0 means that all lengths are equal. With XLA, nonzero steps are
+    larger than without it; on a TPU, the step is always 0.
     """
     s = build(
         output_dir="out",

@@ -219,7 +219,7 @@ def test_portions_are_of_equal_parts(
 ):
     """A task has as many examples in one micro-batch as in any other.
 
-    A run of other tasks in the same folder is rejected.
+    A run of different tasks in the same folder is rejected.
     """
     found, output = [], tmp_path / "o"
 
@@ -368,8 +368,8 @@ def test_a_run_of_several_tasks_that_ends_early(
     """The mean metric determines the best weights and the end of a run.
 
     A stopped run has no metrics. A run that ended early is complete, so it
-    rejects other settings. Each task's folder has the encoder and the task's
-    head at the best step, and a card that names the first weights.
+    rejects different settings. Each task's folder has the encoder and the
+    task's head at the best step, and a card that names the first weights.
     """
     means = iter([0.5, 0.7, 0.6, 0.6])
     monkeypatch.setattr(

@@ -120,7 +120,7 @@ def test_a_teacher_knows_the_same_labels(pretrained, teacher, own, other):
 
 
 def test_models_that_cannot_teach(pretrained, teacher, tmp_path):
-    """A teacher must be fine-tuned, with matching kind, pieces and length."""
+    """A teacher must be fine-tuned; its kind, pieces and length must fit."""
     own = classes("a", "b")
     job = job_of(own, pretrained)
     with pytest.raises(InputError, match="fine-tuned"):

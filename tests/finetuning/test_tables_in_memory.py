@@ -79,7 +79,7 @@ def examples(kind, source, **columns):
 
 
 def test_questions_of_a_table(tmp_path):
-    """Rows in Hugging Face's SQuAD format are read like an equal SQuAD file."""
+    """Hugging Face's rows of SQuAD are read like an equivalent SQuAD file."""
     qa = {
         "id": "q1",
         "question": "Who?",
@@ -111,7 +111,7 @@ def test_questions_of_a_table(tmp_path):
 
 
 def test_tags_of_a_table(tmp_path):
-    """Lists of words and tags are read like an equal CoNLL file."""
+    """Lists of words and tags are read like an equivalent CoNLL file."""
     path = tmp_path / "t.conll"
     path.write_text("Ann B-P\nsaw O\n\nBob B-P\n")
     rows = {"tokens": [["Ann", "saw"], ["Bob"]], "ner_tags": [["B-P", "O"]] * 2}

@@ -67,7 +67,7 @@ def questions(tmp_path_factory, shallow):
 
 
 def forced_f1(values, monkeypatch):
-    """Make the next evaluations report the given values of F1."""
+    """Make the next evaluations report the given F1 values."""
     sequence, score = list(values), QuestionAnswering.score
 
     def chosen(self, examples, predictions):
@@ -143,7 +143,7 @@ def test_the_threshold_is_that_of_the_best_weights(
 
 @eagerly()
 def test_labels_to_predict_tune_no_threshold(stopped, tmp_path):
-    """Predictions do not depend on labels: without a threshold, it is 0.
+    """Labels do not affect predictions; the default threshold of 0 is used.
 
     The model's directory gets no threshold either.
     """
@@ -235,7 +235,7 @@ def test_litert_answers_as_the_predictions(whole, questions, tmp_path):
 
 @pytest.mark.slow
 def test_a_savedmodel_with_another_threshold(whole, questions, tmp_path):
-    """A SavedModel uses the export's threshold; its `task.json` states it."""
+    """A SavedModel uses the export's threshold and states it in `task.json`."""
     folder = str(tmp_path / "out")
     odds = read(whole[0], "null_odds")
     other = middle(odds)

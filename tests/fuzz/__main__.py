@@ -1,6 +1,6 @@
 """Read damaged files of every kind for a given time, and print the outcomes.
 
-Every file must be read or rejected within the limits of time and memory in
+Every file must be read or rejected within the time and memory limits in
 `trials`, and no file may change. Trials are numbered; repeat a failed trial
 with `--seed="READER NUMBER"`.
 """

@@ -51,9 +51,9 @@ def test_batches_have_32_examples_by_default():
 
 
 def test_means_of_integers_are_integers():
-    """Float64 tensors are treated as means of integers, and cast to int32.
+    """Float64 tensors are cast to int32; all other values are unchanged.
 
-    All other values are unchanged.
+    Keras computes such tensors as means of integers.
     """
     found = whole_numbers(tf.constant([2.0, 3.0], tf.float64))
     assert found.dtype == tf.int32 and found.numpy().tolist() == [2, 3]

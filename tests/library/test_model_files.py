@@ -95,7 +95,7 @@ def test_nothing_but_a_model_is_replaced(pretrained_dir, tmp_path, name):
 def test_no_folder_with_files_is_lost(
     pretrained_dir, tmp_path, monkeypatch, path, overwrite
 ):
-    """A model replaces neither the current folder nor one that contains it.
+    """Neither the current folder nor one that contains it is replaced.
 
     The path of such a folder may be empty, `/`, `.`, `..` or `sub/../`.
     """
@@ -111,7 +111,7 @@ def test_no_folder_with_files_is_lost(
 
 
 def test_a_file_is_not_replaced_by_a_model(pretrained_dir, tmp_path):
-    """A model replaces neither a file nor a folder without weights."""
+    """`save` replaces neither a file nor a folder without weights."""
     model = albert_tf.load(pretrained_dir)
     (tmp_path / "notes").write_text("mine")
     model.config.save(str(tmp_path / "configs"))

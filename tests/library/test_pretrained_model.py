@@ -134,8 +134,8 @@ def test_embed_uses_the_settings_of_an_embedding_model(
 def test_embed_traces_few_graphs(pretrained):
     """Calls with any number of texts of any length share their graphs.
 
-    A second input shape makes the sizes in a graph variable. Each pooling and
-    each layer has its own graph.
+    After a second input shape, the sizes in a graph are variable. Each pooling
+    and each layer has its own graph.
     """
     albert = load(pretrained)
     for number in range(1, 9):

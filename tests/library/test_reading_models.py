@@ -43,7 +43,7 @@ def agree(model, path, *x):
     "head", ["simple", pytest.param("beam", marks=pytest.mark.slow)]
 )
 def test_answers_are_learned_from_a_data_set(shallow, head):
-    """The loss is equal for questions from a data set and from memory."""
+    """The loss is the same for questions from a data set and from memory."""
     model = compiled(
         QuestionAnswerer, shallow, answer_head=head, classifier_dropout=0.0
     )

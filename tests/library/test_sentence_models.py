@@ -237,7 +237,7 @@ def test_the_end_of_the_data_causes_no_warning(shallow, recwarn):
 
 
 def test_rated_pairs_may_be_a_table(shallow):
-    """Rated pairs in a frame, an array or a list of rows score the same."""
+    """A model's score is the same for rated pairs in any kind of table."""
     pandas = pytest.importorskip("pandas")
     model = Embedder.load(shallow)
     rows = list(zip(TEXTS, TEXTS[::-1], strict=True))

@@ -111,9 +111,9 @@ def test_score_is_the_evaluation_of_the_program(finished, opinions, capsys):
 
 @pytest.mark.slow
 def test_fit_learns_and_tells(tmp_path):
-    """`fit` trains a model, and its history has losses and requested metrics.
+    """`fit` trains a model; the history has losses and requested metrics.
 
-    With validation data, the history also has both values for these data.
+    With validation data, the history includes the same values for these data.
     """
     train, dev = columns(300, 1), columns(53, 2)
     shape = {"initializer_range": 0.2, "num_hidden_layers": 1}
@@ -209,7 +209,7 @@ def test_weights_of_examples_and_classes_count(classifier):
 
 @pytest.mark.slow
 def test_another_loss_and_a_share_to_evaluate_on(classifier):
-    """Losses and metrics of Keras receive class indices and logits."""
+    """Keras losses and metrics receive class indices and logits."""
     keras_loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     texts, labels = columns(20, 1)
     own = classifier.evaluate(texts, labels, verbose=0, return_dict=True)

@@ -54,7 +54,10 @@ def test_its_vector_is_the_recorded_one(albert):
 
 
 def test_it_stays_small():
-    """The folder is below 8 MB; its config agrees with that in `configs/`."""
+    """The folder is smaller than 8 MB.
+
+    Its config agrees with the one in `configs/`.
+    """
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) < LARGEST
     config = json.loads((FOLDER / "config.json").read_text())
     path = FOLDER.parents[2] / "configs/models/tiny_en.json"

@@ -322,7 +322,10 @@ def test_smoothed_labels_are_of_training_alone(shallow):
 
 
 def test_losses_that_want_one_hot_labels_get_them(classifier):
-    """Losses for one-hot labels receive them, and equal the sparse loss."""
+    """Losses that require one-hot labels receive such labels.
+
+    The values of these losses equal the sparse loss.
+    """
     wanted = measured(classifier, None)["loss"]
     for cls in (losses.CategoricalCrossentropy, losses.BinaryCrossentropy):
         loss = cls(from_logits=True)
@@ -353,7 +356,10 @@ def test_tokens_without_a_tag_count_in_no_metric(shallow):
 
 @pytest.mark.parametrize("weights", [None, [1.0, 0.0, 4.0]])
 def test_an_evaluated_loss_does_not_depend_on_the_batches(shallow, weights):
-    """The loss is a mean over all words, weighted by their examples."""
+    """For any batch size, the loss is the weighted mean over all words.
+
+    Each word has the weight of its example.
+    """
     model = compiled(Tagger, shallow, ["O", "B-X"])
     data = (
         [["a"], ["so", "bad", "so"], ["good", "film"]],

@@ -16,9 +16,9 @@ def truncate(a, b, room, rng):
 
 
 def random_follower(documents, own, wanted, rng):
-    """Return tokens of another document, from a random sentence onward.
+    """Return tokens from another document, starting at a random sentence.
 
-    If ten draws find no other document, the tokens are of the same document.
+    If ten draws find no other document, the tokens are from the same document.
     """
     for _ in range(10):
         other = rng.randrange(len(documents))

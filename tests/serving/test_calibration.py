@@ -58,7 +58,7 @@ def test_files_with_or_without_labels_are_read(
 
 
 def test_an_error_names_the_columns_of_fine_tuning(pretrained_dir, tmp_path):
-    """The error names the columns of fine-tuning.
+    """The error names the columns that fine-tuning used.
 
     An export has no settings for columns.
     """

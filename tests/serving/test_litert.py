@@ -1,4 +1,4 @@
-"""LiteRT files are small, with the same outputs as the Python model."""
+"""LiteRT files are small and have the same outputs as the Python model."""
 
 import functools
 import json
@@ -30,7 +30,7 @@ exported = functools.partial(written, to="litert")
 
 @pytest.fixture(scope="module")
 def pretrained(pretrained_dir, tmp_path_factory):
-    """Return the folder of a pretrained model, exported in float32."""
+    """Return the folder of a pretrained model's float32 export."""
     return exported(pretrained_dir, tmp_path_factory.mktemp("lite") / "out")
 
 

@@ -29,7 +29,7 @@ def test_foreign_models_are_refused(tmp_path):
 
 
 def test_the_parent_of_an_export_suggests_the_export(tmp_path):
-    """For the parent of an export, such as `models`, the error names it."""
+    """For an export's parent, such as `models`, the error names the export."""
     tiny.CONFIG.save(str(tmp_path / "1" / "assets"))
     with pytest.raises(InputError, match=f"export`, such as {tmp_path}/1. R"):
         ExportedModel(str(tmp_path))

@@ -76,9 +76,8 @@ def assert_answers(row, prediction, context, threshold):
 def test_answers_equal_the_task_in_python(pretrained_dir, tmp_path, head):
     """Answers have the same texts, offsets and probabilities as in Python.
 
-    Some texts have many windows, and repeat the words of an answer. The
-    threshold and the limit on the
-    length of answers come from `task.json`.
+    Some texts have many windows and repeat the words of an answer. The
+    threshold and the limit on the length of answers come from `task.json`.
     """
     folder, task = tmp_path / "model", question_task(head)
     model_dir(folder, pretrained_dir, task)

@@ -94,7 +94,7 @@ def shifted(server, config):
 def test_a_bad_export_is_not_left_behind(
     to, convert, reason, tmp_path, monkeypatch
 ):
-    """An export that fails or differs is removed; an earlier export stays."""
+    """An export that fails or differs is removed; an earlier one is kept."""
     write_model(tmp_path / "model")
     (tmp_path / "out").mkdir()
     form = export.FORMATS[to]

@@ -101,7 +101,7 @@ def test_squared_error(tmp_path):
 def test_several_numbers_stand_in_columns_or_lists(tmp_path, names):
     """A label of several numbers is read from columns or from a list.
 
-    The columns may be in any order; the list must have the task's order.
+    The columns may be in any order; the list must be in the task's order.
     """
     rows = [("text", "joy", "fear"), ("a", 1, 2.5), ("b", -3, 0)]
     path = tiny_tasks.write_tsv(tmp_path / "t.tsv", *rows)

@@ -96,7 +96,7 @@ def test_white_space_around_a_label_is_none_of_it(tmp_path, ending):
 
 @pytest.mark.parametrize("ending", [".jsonl", ".tsv"])
 def test_decomposed_labels_are_composed(tmp_path, ending):
-    """Composed and decomposed labels are the same class, and so are tags."""
+    """Composed and decomposed labels are one class; the same holds for tags."""
     composed, decomposed = "B-\u00d6rt", "B-O\u0308rt"
     labels = [composed, decomposed]
     found = read(tmp_path, "classification", labels, ending=ending)
@@ -246,8 +246,8 @@ def test_words_that_lack_a_tag(tmp_path):
 def test_a_number_is_a_class_unless_classes_are_numbers(labels, label, wanted):
     """A number is an index only if no class name begins with a number.
 
-    If all class names are numbers, the number is a name. If other class names
-    begin with numbers, the number is an error.
+    If all class names are whole numbers, the number is a name. If the names
+    begin with numbers in any other way, as in `1 star`, it is an error.
     """
     text = label_text(label, "")
     if wanted in labels:

@@ -129,7 +129,7 @@ def test_files_are_scored(scorer, tmp_path, monkeypatch, names, capsys):
 def test_scores_name_the_weights_that_were_read(
     pretrained, tmp_path, monkeypatch
 ):
-    """Results name the model's weights, even if a run saves others meanwhile.
+    """Results name the weights that were read, even if a run saves new ones.
 
     The encoder and the masked-LM head have the weights in the folder.
     """

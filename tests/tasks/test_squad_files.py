@@ -117,9 +117,9 @@ def test_two_questions_of_one_name(tmp_path):
 
 
 def test_an_answer_in_another_unicode_form(tmp_path):
-    """The error says that the context has the answer in another form.
+    """The error says that the context has the answer in another Unicode form.
 
-    The forms are Unicode normalization forms.
+    For example, one form is composed, and the other is decomposed.
     """
     context = "He saw the cafe\u0301."
     for answer, message in (

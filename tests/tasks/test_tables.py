@@ -173,7 +173,7 @@ def test_what_a_table_is(tmp_path, name, pack):
     ],
 )
 def test_files_that_are_no_table(tmp_path, name, text, message):
-    """The error names the format, or the damage, of a file that is no table."""
+    """If a file is not a table, the error names its format or the damage."""
     assert message in refusal(tmp_path, name, text)
 
 

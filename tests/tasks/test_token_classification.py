@@ -219,7 +219,10 @@ def test_the_tags_of_another_data_set_are_the_models():
 
 
 def test_broken_tags_are_counted_in_one_note(tmp_path, capsys):
-    """Illegal tags are kept; one note states their number and the first tag."""
+    """Illegal tags are kept, and a single note reports them.
+
+    The note states how many there are and where the first one is.
+    """
     fresh = find("ner")
     text = "a B-A\nb I-A\nc O\nd I-A\n\ne O\nf I-B\n"
     sentences = read(tmp_path, text, fresh)
