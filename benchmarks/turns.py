@@ -107,7 +107,7 @@ def machine(*packages: str) -> str:
 
 
 def megabytes() -> float:
-    """Return peak memory: of the GPU in MB, or else of the process in MiB."""
+    """Return the GPU's peak memory in MB, or else the process's in MiB."""
     torch = sys.modules.get("torch")
     if torch and torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 1e6

@@ -99,7 +99,7 @@ def row_of(lines, title) -> list[str]:
 
 
 def test_ratios_are_those_of_bert():
-    """Each row has our number, BERT's number and, if neither is 0, a ratio."""
+    """Rows have our number, BERT's number and, if neither is 0, their ratio."""
     lines = describe.parameter_lines(AlbertConfig(), {})
     numbers = ["11,683,584", "109,081,344", "9.3x"]
     assert row_of(lines, "backbone") == numbers

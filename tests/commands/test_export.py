@@ -118,7 +118,7 @@ def test_the_encoder_of_a_phoneme_model_is_served(tmp_path):
 
 @pytest.mark.slow
 def test_xla_compiles_the_encoder(pretrained_dir, pretrained_model, tmp_path):
-    """With `jit_compile`, XLA compiles the encoder; outputs stay the same."""
+    """With `jit_compile`, XLA compiles the encoder; outputs do not change."""
     source = without_tokenizer(pretrained_dir, tmp_path / "model")
     compiled = ServingConfig(max_seq_length=6, jit_compile=True)
     served = loaded(written(source, tmp_path / "out", compiled))["ids"]

@@ -8,7 +8,7 @@ from albert_tf import __main__
 
 
 def test_every_program_is_listed(capsys):
-    """The list has a name and a purpose for each installed command."""
+    """The list has the name and the purpose of each installed command."""
     __main__.main()
     found = re.findall(
         r"^python -m (\S+)\n    [A-Z].*[^.]\.$", capsys.readouterr().out, re.M

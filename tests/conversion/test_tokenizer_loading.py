@@ -80,7 +80,7 @@ def test_a_lone_vocabulary_is_a_tokenizer(kind, request, tmp_path):
 
 
 def test_a_folder_without_a_tokenizer(tmp_path):
-    """The error for a folder without a tokenizer lists what it may contain."""
+    """The error for a folder without a tokenizer lists the supported files."""
     (tmp_path / "tokenizer_config.json").write_text("{}")
     for path in (tmp_path, tmp_path / "missing"):
         with pytest.raises(InputError, match="`path` must be a folder with a"):

@@ -117,7 +117,7 @@ def test_importance_is_the_mean_size_of_the_derivative(variant):
 
 
 def test_the_most_important_heads_stay_in_order():
-    """The most important heads stay in order; in ties, the first heads win."""
+    """The most important heads are kept in order; in ties, the first ones."""
     worth = np.array([0.3, 0.9, 0.1, 0.9, 0.3])
     for number, heads in ((1, [1]), (2, [1, 3]), (3, [0, 1, 3])):
         found = shrink.most_important(worth, number)

@@ -14,7 +14,7 @@ from albert_tf.text.packing import INPUTS
 def test_lines_of_text_fill_batches(
     pretrained_dir, tokenizer, tmp_path, monkeypatch, size
 ):
-    """The nonblank lines of a text file fill batches, up to a limit of rows.
+    """The nonblank lines of a text file fill batches, up to a number of rows.
 
     Rows that do not fill a batch are dropped. A model with a masked-LM head
     also gets positions.

@@ -1,8 +1,8 @@
 """The tasks and the presets agree with `testdata/tasks.md`.
 
-The tables in this file were written from the papers, the data sets' documents
-and the released code; a change to a task requires a change to a table, with a
-source.
+The tables in that file were written from the papers, the documentation of the
+data sets and the released code. A change to a task requires a change to a
+table, with a source.
 """
 
 import dataclasses

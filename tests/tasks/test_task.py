@@ -252,7 +252,7 @@ def test_a_value_that_a_kind_cannot_have(tmp_path, name, changes, field):
     """An illegal name in `task.json`, such as an unknown metric, is rejected.
 
     The same holds for labels that a model cannot have, and for a submission
-    that would be written outside of the output folder.
+    that would be written outside the output folder.
     """
     with_labels(find(name)).save(str(tmp_path))
     assert load_task(str(tmp_path)).name == find(name).name
