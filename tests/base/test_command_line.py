@@ -240,7 +240,7 @@ def test_a_text_is_the_list_that_the_flag_would_have():
     ],
 )
 def test_a_list_may_be_of_paths(monkeypatch, paths, names):
-    """A list setting accepts a path or a list of paths, not split at commas."""
+    """A list setting also accepts paths, which are not split at commas."""
     monkeypatch.setenv("HOME", "/home/me")
     config, _ = program(model_dir="m", names=paths, depth=None)
     assert config.names == names

@@ -1,4 +1,4 @@
-"""Local file operations give TensorFlow's results, except for `**`."""
+"""Local file operations give the same results as TensorFlow, except `**`."""
 
 import os
 import subprocess
@@ -138,7 +138,7 @@ def test_folders_are_made_and_removed(folder):
 
 @pytest.mark.parametrize("path", ["a.txt", "a.txt/x"])
 def test_a_folder_does_not_lie_where_a_file_is(folder, path):
-    """Creating a folder at a file's path fails, and the file stays."""
+    """Creating a folder at a file's path fails, and the file is kept."""
     with pytest.raises(InputError, match=f"existing file.*{path}"):
         files.make_folder(f"{folder}/{path}")
     assert files.is_file(f"{folder}/a.txt")

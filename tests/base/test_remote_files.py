@@ -82,7 +82,7 @@ def test_weights_are_converted_where_there_is_no_disk(model_dir, tmp_path):
 
 
 def test_vocabulary_and_records_are_made(tmp_path, tokenizer_dir, capsys):
-    """Remote text yields the vocabulary and records that local text yields."""
+    """Remote text yields the same vocabulary and records as local text."""
     shutil.copy(tokenizer_dir / "corpus.txt", tmp_path)
     for root in (f"{tmp_path}/local", f"file://{tmp_path}/remote"):
         prefix = "file://" if files.is_remote(root) else ""

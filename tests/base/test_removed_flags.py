@@ -41,7 +41,7 @@ def test_a_removed_flag_is_refused_by_name(tmp_path):
 def test_a_removed_flag_that_changed_nothing_is_left_out(tmp_path):
     """A removed flag is ignored if its value is the former default.
 
-    With another value, the flag raises an error.
+    With any other value, the flag raises an error.
     """
     ended = replay(tmp_path / "run.flags", "--layer_decay=1.0", "--rate=3")
     assert not ended.stderr and "rate=3.0" in ended.stdout
@@ -61,7 +61,7 @@ def test_values_that_are_now_derived_are_left_out(name, value):
 
 @pytest.mark.parametrize("name", REMOVED)
 def test_flags_of_the_program_itself_stay(name):
-    """A program's flag stays, even if other programs removed one of that name.
+    """A program keeps its flag even if others removed one of the same name.
 
     Arguments without dashes, and those after `--`, are not mistaken for flags.
     """

@@ -22,7 +22,7 @@ def whole(corpus, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory):
-    """Return the folder of the rows' records, their metadata and summary."""
+    """Build records from rows; return their folder, metadata and summary."""
     folder = tmp_path_factory.mktemp("phonemes")
     path = tiny_phonemes.write_rows(
         folder / "rows.jsonl", tiny_phonemes.make_rows()

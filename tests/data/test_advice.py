@@ -41,7 +41,7 @@ def statistics(text=None, made=None, held_out=None):
 
 
 def test_statistics_by_hand():
-    """Statistics of both splits equal ratios of counts, computed by hand."""
+    """The statistics of both splits equal ratios that are computed by hand."""
     found = statistics(held_out={"swapped": 60, "paired": 80})
     assert found["unpaired_share"] == 0
     assert found["eval"]["unpaired_share"] == 0.2
@@ -92,7 +92,7 @@ def test_shares_are_rounded():
 
 
 def test_records_and_masks_are_counted():
-    """The counts of a batch equal counts made by hand."""
+    """The counts of a batch equal those counted by hand."""
     flags = np.array([[0, 0, 1, 0], [0, 0, 0, 0], [0, 1, 1, 1]], bool)
     lengths = np.array([4, 2, 3])
     ids, swapped = flags.astype(np.int32), np.array([True, False, True])

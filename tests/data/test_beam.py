@@ -61,7 +61,7 @@ def test_beam_writes_the_same_bytes(corpus, changes, number):
 
 @pytest.fixture
 def readers(monkeypatch):
-    """Return {"launcher": names, "workers": names} of the files they read.
+    """Return {"launcher": names, "workers": names}: the names of files read.
 
     The sets of names grow during a build. Files that are read while no pipeline
     runs are attributed to the launcher.
@@ -102,8 +102,8 @@ def test_launcher_reads_no_text(corpus, readers):
 def test_beam_goes_on(corpus, monkeypatch):
     """A build that failed in its second pass reuses the work of both passes.
 
-    The build resumes only with unchanged text. Changed text raises an error and
-    loses no work.
+    The build resumes only with unchanged text. For changed text, an error is
+    raised and no work is lost.
     """
     beam = pytest.importorskip("albert_tf.data.builder.beam_runner")
     here = run(corpus, "here")
@@ -133,7 +133,7 @@ def test_beam_goes_on(corpus, monkeypatch):
 
 @pytest.mark.parametrize("layout", ["lines", "files"])
 def test_workers_may_finish_in_any_order(corpus, monkeypatch, layout):
-    """Files are the same if a pipeline's elements arrive in reverse order.
+    """The files are the same even if elements arrive in reverse order.
 
     With one document per file, one document is divided. The launcher does not
     check the text.

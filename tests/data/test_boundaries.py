@@ -35,14 +35,14 @@ class Characters:
 
     @staticmethod
     def cut(text):
-        """Return the pieces of a text, split at | or else into characters."""
+        """Split a text at each | or, if there is none, into characters."""
         marked = "▁" + text.replace(" ", "▁")
         if "|" in text:
             return marked.split("|")
         return re.findall("▁?[^▁]", marked)
 
     def pieces(self, ids):
-        """Return the pieces of ids."""
+        """Return the pieces with the given ids."""
         return [self._pieces[i] for i in ids]
 
     def encode_joined(self, texts):
@@ -94,7 +94,7 @@ def unicode_words(text):
     ],
 )
 def test_unicode_rule(text, words):
-    """Words follow UAX #29, except at punctuation, for any pieces of a text."""
+    """Words follow UAX #29, except at punctuation, however a text is split."""
     found = unicode_words(text)
     assert [word.replace("▁", "") for word in found] == words
 
@@ -258,7 +258,7 @@ def test_rules_that_do_not_fit_are_refused(monkeypatch):
 def test_records_keep_the_boundaries(corpus, tmp_path):
     """Records store the word boundaries of the rule `segmented`.
 
-    Masks cover the whole words of this rule.
+    Masks cover whole words as this rule defines them.
     """
     text = (corpus / "a.txt").read_text().replace(" .", ".")
     (tmp_path / "a.txt").write_text(text)

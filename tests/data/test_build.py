@@ -31,7 +31,7 @@ from albert_tf.text.tokenizers import tokenizer_from_files
 
 
 def documents_of(corpus):
-    """Return the ids of each line of each document, encoded line by line."""
+    """Return, for each document, the ids of each line, encoded by itself."""
     tokenizer = tokenizer_from_files(vocab_file=f"{corpus}/vocab.txt")
     texts = "".join(
         (corpus / name).read_text() + "\n" for name in ("a.txt", "b.txt")
@@ -52,7 +52,7 @@ def lines_of(chunk, document):
 
 
 def test_every_line_once_per_duplicate(corpus, whole):
-    """Records contain all lines whole, except lines that are alone in a chunk.
+    """Records contain every line in full, except lines alone in a chunk.
 
     With two duplicates, training lines occur twice, but held-out lines only
     once.
@@ -196,7 +196,7 @@ RELEASED = {"compat": "google", "do_permutation": True}
     ],
 )
 def test_processes_change_nothing(corpus, tmp_path, monkeypatch, changes):
-    """Two processes write the bytes that a single process writes.
+    """Two processes write the same bytes as a single process.
 
     Some builds divide a document, or pair segments with segments of other
     documents.
@@ -271,7 +271,7 @@ def test_shares_of_masks_are_kept_beside_the_records(corpus, tmp_path):
 
 
 def test_other_text_and_records_are_refused(corpus, whole, tmp_path):
-    """A folder with foreign records, or built from other text, is rejected."""
+    """Foreign records, or a build of different text, cause an error."""
     with pytest.raises(InputError, match="different settings.*corpus"):
         changes = {"input_file": f"{corpus}/a.txt"}
         make_records(corpus, whole[0], **changes)

@@ -245,7 +245,7 @@ def test_one_bad_row_costs_no_work(
 
 
 def test_other_text_after_a_bad_row(corpus, whole, tmp_path, bad_in_the_middle):
-    """A build of other text removes the shards that a failed build left.
+    """A build of different text removes the shards that a failed build left.
 
     The scratch folder is then empty.
     """

@@ -121,7 +121,7 @@ def test_shards_that_were_cleared_away_are_made_again(
 def test_damaged_files_are_made_again(
     corpus, whole, tmp_path, capsys, name, size
 ):
-    """A repeated command restores missing and short files of its build."""
+    """Repeating a build's command restores missing and truncated files."""
     output = shutil.copytree(whole[0], tmp_path / "out")
     if size is None:
         (output / name).unlink()

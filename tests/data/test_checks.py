@@ -37,7 +37,7 @@ def rewrite(change):
 
 
 def with_float_mask(record):
-    """Return a list with the record, its `input_mask` converted to floats."""
+    """Convert a record's `input_mask` to floats; return [record]."""
     changed = tf.train.Example.FromString(record)
     feature = changed.features.feature["input_mask"]
     feature.float_list.value.extend(feature.int64_list.value)
@@ -146,7 +146,7 @@ def looked_at(monkeypatch):
 def test_fault_is_named_and_nothing_else_read(
     data_dir, looked_at, fault, split
 ):
-    """The error names the record that stopped a run; only its file is read."""
+    """The error names the record that stopped a run; no other file is read."""
     damage, message = FAULTS[fault]
     metadata = read_metadata(data_dir)
     path = first_file(data_dir, split)
@@ -298,7 +298,7 @@ def test_the_first_sixteen_records_are_checked(data_dir):
     ],
 )
 def test_faults_of_dynamic_records(changes, fault):
-    """A fault's description states the feature, its size and the legal size."""
+    """A fault's description states a feature, its size and the legal size."""
     feature = {
         "token_ids": [b"abcdef"],
         "word_starts": [b"a"],

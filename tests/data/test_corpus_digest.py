@@ -1,4 +1,4 @@
-"""The hash of a text follows its definition."""
+"""The hash of a corpus is computed from its pieces as defined."""
 
 import hashlib
 

@@ -117,7 +117,7 @@ def test_what_comes_before_damage_is_read(
 @pytest.mark.parametrize("layout", [None, "lines"])
 @pytest.mark.parametrize("fault", ["row", "damage"])
 def test_blocks_before_a_fault(tmp_path, monkeypatch, layout, fault):
-    """The blocks before a fault are the same if the fault is skipped."""
+    """The blocks before a fault are the same whether or not it is skipped."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 200)
     monkeypatch.setattr(file_kinds, "HEAD_BYTES", 100)
     rows = ["" if i % 4 == 3 else f"{i} " + "word " * 13 for i in range(40)]
@@ -219,7 +219,7 @@ FOREIGN = {
 @pytest.mark.parametrize("packer", [None, "gz", "xz"])
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_foreign_formats(tmp_path, kind, packer):
-    """The error for a foreign format names the format and a conversion.
+    """The error for a foreign format names it and says how to convert it.
 
     `on_bad_text` has no effect on this error.
     """
@@ -240,7 +240,7 @@ def test_a_tenth_of_the_bytes_may_be_zero():
 
 
 def test_part_of_a_character_is_utf8_where_data_are_cut():
-    """Only data that were cut may end inside a character of UTF-8."""
+    """Only data that were cut may end inside a UTF-8 character."""
     cut = "é".encode()[:1]
     assert file_kinds.is_utf8(cut, False) and not file_kinds.is_utf8(cut)
     assert not file_kinds.is_utf8(b"\xff", False)
@@ -364,7 +364,7 @@ def test_empty_files_are_left_out(tmp_path, capsys):
 
 
 def test_a_file_of_two_names_is_read_once(tmp_path, monkeypatch, capsys):
-    """Links and spellings of a path denote one file; copies are other files."""
+    """Links and spellings of a path denote one file; copies are separate."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "a", "text")
     write(tmp_path / "copy", "text")

@@ -137,7 +137,7 @@ def test_files_that_are_no_records(tmp_path, content, message):
 
 
 def test_features_that_are_missing(tmp_path):
-    """The error for records of another kind names the missing features."""
+    """The error for records of a different kind names the missing features."""
     lacking = ("masked_lm_ids", "next_sentence_labels")
     write(tmp_path / "a.tfrecord", [example(0, without=lacking)])
     with pytest.raises(

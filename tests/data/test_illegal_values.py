@@ -1,6 +1,6 @@
 """Records with illegal values raise errors in all readers.
 
-A GPU, or a graph compiled by XLA, would silently use other values.
+A GPU, or a graph compiled by XLA, would silently use different values.
 """
 
 import numpy as np

@@ -134,7 +134,7 @@ def test_nothing_to_probe():
 
 
 def test_balanced_accuracy_is_sklearns():
-    """Balanced accuracy equals scikit-learn's and lies in its interval."""
+    """Balanced accuracy equals scikit-learn's and lies inside the interval."""
     rng = np.random.default_rng(6)
     labels = rng.random(500) < 0.8
     guessed = rng.random(500) < 0.6

@@ -1,4 +1,4 @@
-"""Texts in other languages cause warnings about settings for English."""
+"""Texts that are not English cause warnings about settings for English."""
 
 import os
 import unicodedata
@@ -140,7 +140,7 @@ def test_shares_at_their_limits():
 
 
 def model_of(text):
-    """Return a SentencePiece model trained on a text in lower case."""
+    """Return a SentencePiece model trained on a lowercased text."""
     sentences = iter(text.lower().split(" ") * 3)
     return trained(sentence_iterator=sentences, vocab_size=200)
 
@@ -220,8 +220,8 @@ def vietnamese(tmp_path):
 def test_the_builder_warns_or_chooses(vietnamese, tmp_path, corpus):
     """By default, Vietnamese loses its tones; warnings name the flags to set.
 
-    If both the tokenizer and the records use `auto`, the tones stay and there
-    is no warning.
+    If both the tokenizer and the records use `auto`, the tones are kept and
+    there is no warning.
     """
     summaries, unknown = {}, {}
     for choice in (True, "auto"):
@@ -275,7 +275,7 @@ def test_a_warning_of_the_trainer_names_the_flags(vietnamese, tmp_path):
 
 
 def test_auto_reads_a_pipe(tmp_path, monkeypatch):
-    """For a pipe, `auto` makes the choice that it makes for a file."""
+    """For a pipe, `auto` makes the same choice as for a file."""
     text = "\n".join([MARKED["vi"]] * 50).encode()
     (tmp_path / "x.txt").write_bytes(text)
     reader, writer = os.pipe()

@@ -97,7 +97,7 @@ def test_ngram_lengths(favor_shorter):
 
 @pytest.mark.parametrize("shares", [(0.8, 0.1, 0.1), (0.5, 0.2, 0.3)])
 def test_masked_tokens_become_mask_same_or_random(shares):
-    """Predicted tokens become [MASK], stay or change with the given shares."""
+    """Predicted tokens become [MASK], are kept or change in given shares."""
     config = MaskingConfig(mask_same_random=tuple(map(str, shares)))
     _, masked = mask(np.random.default_rng(7), config, batch=4000)
     predicted = masked.weights > 0
@@ -120,7 +120,7 @@ def test_masked_tokens_become_mask_same_or_random(shares):
 
 
 def test_written_shares():
-    """The released shares are the default; metadata store only other shares."""
+    """Metadata store shares only if they differ from the released defaults."""
     assert MaskingConfig().shares == [0.8, 0.1, 0.1]
     assert "mask_same_random" not in MaskingConfig().written()
     config = MaskingConfig(mask_same_random=("0.9", "0", "0.1"))

@@ -81,7 +81,7 @@ def test_neither_lengths_nor_ends_tell_the_label():
 def test_pairs_are_used_once_and_in_random_order():
     """No two pairs share text in A, and the order of pairs is random.
 
-    Pairs that find no other B are counted as dropped chunks.
+    Pairs that need a different B but find none are counted as dropped chunks.
     """
     _, made, counts, _ = make(np.random.default_rng(4))
     order = np.argsort(made.a_start)

@@ -225,8 +225,8 @@ def test_documents_do_not_depend_on_blocks(convert, small_blocks, monkeypatch):
     cut = rows_in(folder := convert(LONG))
     names = sorted(path.name for path in folder.glob("phonemes-*.jsonl"))
     assert names[0] == "phonemes-00000.jsonl" and len(names) > 5
-    # A number consists of the block in which the document begins, and of the
-    # document's position in this block.
+    # A number consists of the index of the block in which the document begins
+    # and of the document's position in this block.
     numbers = [divmod(row["document"], 1 << 20) for row in cut]
     blocks, positions = zip(*numbers, strict=True)
     assert max(blocks) < len(names) and {*positions} <= {0, 1}
@@ -284,7 +284,7 @@ def test_an_interrupted_run_leaves_whole_files(convert, small_blocks, tmp_path):
     ],
 )
 def test_other_settings_need_another_folder(convert, change, message):
-    """In the folder of another run, other settings or text raise an error."""
+    """In an earlier run's folder, different settings or text raise an error."""
     convert()
     with pytest.raises(InputError, match=message):
         convert(**change)
@@ -321,8 +321,8 @@ def test_a_missing_package_is_named(spoken, monkeypatch, package):
 def test_espeak_reads_words(tmp_path):
     """With espeak-ng, phonemes have stress marks; numbers are spelled out.
 
-    Phonemes contain no marks of a language switch, and do not depend on the
-    order of the words.
+    Phonemes contain no language-switch marks, and do not depend on the order of
+    the words.
     """
     pytest.importorskip("phonemizer")
     speak = phonemize.speaker("de")

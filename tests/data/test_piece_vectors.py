@@ -85,7 +85,7 @@ def test_vectors_are_the_singular_ones_times_root_values(tokens):
 
 @pytest.mark.parametrize("masking", ["static", "dynamic"])
 def test_records_give_back_their_text(masking, corpus, tmp_path):
-    """Text of static and dynamic records has no masks or special tokens."""
+    """Text read from static or dynamic records lacks masks, [CLS] and [SEP]."""
     chosen = {"dupe_factor": 1, "num_shards": 1}
     static = tmp_path / "static"
     make_records(corpus, static, **chosen)

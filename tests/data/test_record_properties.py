@@ -189,7 +189,7 @@ STATIC = {
 
 @pytest.mark.parametrize("name", STATIC)
 def test_a_damaged_feature_is_rejected_or_shown(name):
-    """A record with any numbers in a feature is rejected or can be printed."""
+    """A record with arbitrary numbers is rejected or can be printed."""
     kind = type(STATIC[name][0])
     for number in (-5, -1, 0, 1, 2, 3, 4, 9):
         for size in (1, 2, 4):
@@ -212,7 +212,7 @@ def test_a_damaged_feature_is_rejected_or_shown(name):
 def test_values_outside_a_record_are_named(changes, fault):
     """An error names a masked position outside the tokens.
 
-    It also names a segment id other than 0 and 1, or reports a missing label.
+    It also names a segment id other than 0 or 1, or reports a missing label.
     """
     assert tfrecord.decode(serialized(**STATIC)).originals().tolist() == [
         *(2, 9, 4)

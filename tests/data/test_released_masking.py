@@ -26,7 +26,7 @@ def layout(lengths, first_b, tokens):
 
 
 def examples(rng, batch, tokens=40):
-    """Return random examples' word starts, maskable positions and lengths."""
+    """Return word starts, maskable positions and lengths of random examples."""
     lengths = rng.integers(12, tokens + 1, batch)
     first_b = rng.integers(4, lengths - 3)
     maskable = layout(lengths, first_b, tokens)

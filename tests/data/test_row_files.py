@@ -176,7 +176,7 @@ def test_text_with_braces(tmp_path, text):
 @pytest.mark.parametrize("make", [comma_separated, parquet, json_lines])
 @pytest.mark.parametrize("block_bytes", [30, 1 << 20])
 def test_rows_that_are_lines(tmp_path, monkeypatch, make, block_bytes):
-    """With `lines`, rows are read as the lines of a text file are."""
+    """With `lines`, rows are read like the lines of a text file."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
     rows = [
         "",

@@ -261,7 +261,7 @@ def test_lengths_beyond_the_memory_are_damage(tmp_path, monkeypatch):
 def test_errors_of_disks_are_no_damage(tmp_path, monkeypatch, error):
     """Disk and connection errors are raised unchanged.
 
-    The message of another error is shortened to one line.
+    The message of any other error is shortened to one line.
     """
 
     def fail(source):

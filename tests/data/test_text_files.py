@@ -158,7 +158,7 @@ def test_bad_bytes_are_located(tmp_path, monkeypatch, block_bytes):
 def test_hash_of_a_document():
     """The hash of a document is a keyed hash of its lines; the seed is the key.
 
-    The hash is a number whose first byte is the lowest.
+    The bytes of the hash are read as a little-endian number.
     """
     digest = hashlib.blake2b(b"a\nb", digest_size=8, key=b"1").digest()
     expected = int.from_bytes(digest, "little")

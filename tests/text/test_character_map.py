@@ -123,7 +123,7 @@ def test_other_models(settings):
     """For models of other kinds, Python and the graph return equal results.
 
     The results are ids and offsets. The kinds are BPE models, and models with
-    other settings of normalization, spaces or symbols.
+    different settings of normalization, spaces or symbols.
     """
     content = of_other_kind(**settings)
     texts = [*SEQUENCES, "THE the Theé É <BR><br>"]

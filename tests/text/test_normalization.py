@@ -24,7 +24,7 @@ from albert_tf.text.wordpiece import is_punctuation
 
 
 def test_the_characters_of_unicode():
-    """`characters` covers the planes in use, without NUL and surrogates.
+    """`characters` covers the planes in use, except NUL and surrogates.
 
     The separator is also omitted. `changing_characters` covers no ideographs
     except compatibility ideographs.
@@ -137,7 +137,7 @@ def sized(size: int, content: bytes = MAP[4:]) -> bytes:
     ids=["empty", "size", "short", "no end", "no text", "half a letter"],
 )
 def test_maps_that_are_cut(charsmap):
-    """The error for a damaged map states its array's size and its length."""
+    """The error for a damaged map states the sizes of its array and the map."""
     size = int.from_bytes(charsmap[:4], "little")
     message = f"must be intact.*size={size}, bytes={len(charsmap)}$"
     with pytest.raises(InputError, match=message):

@@ -12,7 +12,7 @@ from albert_tf.text import symbols
 def test_the_presets_are_those_of_the_projects():
     """Both presets have 178 ids; PL-BERT has 177 symbols, and Kokoro has 116.
 
-    Symbols have the ids that they have in these projects.
+    Symbols have the same ids as in these projects.
     """
     plbert, kokoro = map(symbols.preset, ("plbert", "kokoro"))
     assert plbert.vocab_size == kokoro.vocab_size == 178

@@ -98,7 +98,7 @@ def normalizer(content):
 
 
 def normalized(tokenizer, text):
-    """Return a text, normalized in Python, as its pieces should spell it."""
+    """Normalize a text in Python; return it as its pieces should spell it."""
     if tokenizer.kind == "wordpiece":
         words = wordpiece.separated(text, tokenizer.config).split()
         return " ".join(words)

@@ -1,4 +1,4 @@
-"""A tokenizer's files are complete, and errors state their faults."""
+"""A tokenizer's files are complete; errors state what is wrong with them."""
 
 import json
 
@@ -67,7 +67,7 @@ def test_compiled_rules_are_read(tmp_path, monkeypatch):
 def test_compiled_rules_of_something_else_are_ignored(
     change, tmp_path, monkeypatch
 ):
-    """Rules for another setting, vocabulary or Unicode version are replaced.
+    """Rules of a different vocabulary, setting or Unicode version are replaced.
 
     Damaged and missing rules are also compiled anew.
     """
@@ -141,7 +141,7 @@ def test_foreign_files_are_kept(name, content, tmp_path):
 
 
 def test_a_tokenizer_is_not_replaced(tmp_path):
-    """Only an equal tokenizer is saved over a tokenizer."""
+    """A tokenizer can be saved over a tokenizer only if the two are equal."""
     english().save(str(tmp_path))
     with pytest.raises(InputError, match="another tokenizer.*model, token"):
         english(do_lower_case=False).save(str(tmp_path))
@@ -165,7 +165,7 @@ def write(path, content):
 
 
 def test_fingerprint_depends_on_everything(tmp_path):
-    """Tokenizers that differ in settings or pieces differ in fingerprint."""
+    """Fingerprints of tokenizers with different settings or pieces differ."""
     other = write(tmp_path / "vocab.txt", "\n".join(WORDPIECES[:9]).encode())
     prints = {
         english().fingerprint(),

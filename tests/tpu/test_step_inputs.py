@@ -27,7 +27,7 @@ DYNAMIC = Metadata(64, 9, 50, "", SPLITS, {"masking": "dynamic"})
 def test_records_must_fit_the_step(make, tmp_path, slots, tokens):
     """Records that do not fit the step raise an error before a run writes.
 
-    They must have as many tokens as the step, and no more predictions.
+    They must have as many tokens as the step, and at most as many predictions.
     """
     sizes = {"masked_lm_ids": [4, slots]}
     message = (
@@ -54,7 +54,7 @@ def test_a_batch_that_fits_exactly_is_not_padded(make):
 def test_records_must_suit_the_step(tmp_path, records):
     """Records must be of words, with a vocabulary no larger than the model's.
 
-    Only records with dynamic masks may be trained with another mask rate.
+    Only records with dynamic masks may be used with a different mask rate.
     """
     folder = tmp_path / "dynamic"
     folder.mkdir()

@@ -221,8 +221,8 @@ def opened(settings, **more):
 def test_a_run_knows_its_place_in_the_records(make, records, tmp_path):
     """A run continues records whose path or fingerprint its checkpoint lists.
 
-    Other records begin at example 0. If the checkpoint lists no records, all of
-    its steps count as steps on these records.
+    It reads other records from example 0. If the checkpoint lists no records,
+    all of its steps count as steps on the records of the resumed run.
     """
     settings = make()
     run_step(**settings, stop_step=2)
@@ -251,7 +251,7 @@ def test_a_run_without_held_out_records_has_no_metrics(
 
 
 def test_a_run_of_another_model_is_refused(make, tmp_path):
-    """The error for a checkpoint of another model names differing variables."""
+    """The error for another model's checkpoint names variables that differ."""
     other = {"w": tf.zeros([3]), "a": tf.zeros([]), "b": tf.zeros([])}
     table = {name: tf.Variable(value) for name, value in other.items()}
     checkpoints.save(str(tmp_path / "model"), table)
@@ -261,7 +261,7 @@ def test_a_run_of_another_model_is_refused(make, tmp_path):
 
 
 def test_a_complete_run_keeps_its_files(make, records, tmp_path, capsys):
-    """Repeating a complete run with other records changes no file."""
+    """Repeating a complete run with different records changes no file."""
     run_step(**make(), stop_step=2)
     folder = tmp_path / "model"
     before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}

@@ -1,4 +1,4 @@
-"""A time budget chooses the best values of trials, scaled to the run's size."""
+"""A time budget chooses values that were best in trials, scaled to the run."""
 
 import dataclasses
 
@@ -159,7 +159,7 @@ def test_evaluations_take_their_share(examples, number):
 def test_half_of_the_layers_run_at_first(layers, groups, sharing, depths):
     """If all layers share weights, a run starts with half of its layers.
 
-    With several groups, each group keeps a layer.
+    With several groups, each group keeps at least one layer.
     """
     config = dataclasses.replace(
         tiny.CONFIG,

@@ -146,7 +146,7 @@ def test_a_budget_chooses_ends_and_is_replayed(
 ):
     """The flagfile records the chosen settings and the number of steps.
 
-    The user's settings stay, and a second run trains nothing.
+    The user's settings are kept, and a second run trains nothing.
     """
     output = tmp_path / "model"
     pretrain(
@@ -185,7 +185,7 @@ def test_a_complete_run_repeats_its_number_of_steps(
     """The flags of a complete run with a budget repeat its number of steps.
 
     The run's process was killed before it could correct the estimate in the
-    flags, which another process therefore writes.
+    flags, so another process corrects it.
     """
     output = shutil.copytree(trained[1], tmp_path / "model")
     facts = {

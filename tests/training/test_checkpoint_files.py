@@ -98,8 +98,8 @@ def test_a_size_that_no_memory_holds(folder, capsys):
 def test_a_resume_reads_what_it_takes_once(folder, monkeypatch, capsys):
     """If restoring detects damage, the previous checkpoint is restored.
 
-    No file is read in advance to detect damage. An intact checkpoint of another
-    model raises an error and is not skipped.
+    No file is read in advance to detect damage. An intact checkpoint of a
+    different model raises an error and is not skipped.
     """
     monkeypatch.setattr(checkpoint_files, "read_all", None)
     state = variables(5.0)
@@ -197,7 +197,7 @@ def test_a_kill_before_the_state_file_leaves_the_earlier_one(folder, tmp_path):
 
 
 def test_the_newest_are_kept(tmp_path):
-    """With `keep=2`, the last two of four checkpoints stay."""
+    """With `keep=2`, the last two of four checkpoints are kept."""
     for step in (1, 2, 3, 4):
         checkpoints.save(str(tmp_path), variables(), step, keep=2)
     names = {path.name.split(".")[0] for path in tmp_path.iterdir()}

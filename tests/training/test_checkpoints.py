@@ -146,7 +146,7 @@ class TestSeveralFiles:
     def test_one_file_that_cannot_be_written_fails_all(self, tmp_path):
         """A save fails as a whole if one file cannot be written.
 
-        The old checkpoint stays, and files of the new checkpoint are removed.
+        The old checkpoint is kept, and files of the new checkpoint are removed.
         """
         checkpoints.save(str(tmp_path), self.variables(), 1, keep=2)
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -161,7 +161,7 @@ class TestSeveralFiles:
 
 
 def test_a_small_model_has_one_file(saved):
-    """A checkpoint below the size limit of a file has only one data file."""
+    """A checkpoint smaller than the size limit of a file has one data file."""
     names = [p.name for p in pathlib.Path(saved[0]).glob("*.data-*")]
     assert names == ["ckpt-5.data-00000-of-00001"]
 

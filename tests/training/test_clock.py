@@ -267,7 +267,7 @@ def test_a_kill_and_a_pause_take_no_time():
 
 
 def test_a_run_of_steps_is_where_its_step_is():
-    """Without a budget, a position in the schedule is a number of steps."""
+    """Without a budget, the schedule position is the number of steps so far."""
     clock = Clock(1000)
     assert clock.at(700) == 700 and clock.steps_to(1000, 700) == 300
     assert clock.most(990) == 10 and clock.steps_to(600, 700) == 0
@@ -349,9 +349,9 @@ def test_a_resumed_run_begins_when_its_steps_are_compiled():
 
 
 def test_a_run_out_of_time_lets_the_rate_decay():
-    """After the time limit, each step covers a hundredth of the schedule.
+    """After the time limit, each step covers at most 1% of the schedule.
 
-    Each remaining phase has one step.
+    Each remaining phase has at least one step.
     """
     clock = BudgetClock(1000, 0, 400.0, 1.0, save_steps=100, now=lambda: 9.0)
     clock.turn(0, {}, over=True)

@@ -280,7 +280,7 @@ def four(monkeypatch):
 
 
 def test_every_process_learns_the_number_of_each(four):
-    """Every process gets one number from each process, in order of processes.
+    """Every process gets one number from each process, in process order.
 
     Each process has two replicas.
     """
@@ -391,7 +391,7 @@ def test_the_cpu_says_what_it_multiplies(tmp_path, flags, names):
 def test_auto_on_a_cpu(monkeypatch, capsys, names, dtype):
     """On a CPU, `auto` selects bfloat16 only with bfloat16 instructions.
 
-    The choice is printed. A dtype other than `auto` stays.
+    The choice is printed. A dtype other than `auto` is kept.
     """
     monkeypatch.setattr(distribution, "cpu_products", lambda: names)
     strategy = tf.distribute.get_strategy()

@@ -184,7 +184,7 @@ def test_outputs_of_two_hosts_stand_in_order(features):
 
 @pytest.mark.slow
 def test_one_program_evaluates_on_hosts_in_other_processes():
-    """Several hosts, as in a TPU slice, compute the metrics of one host."""
+    """Several hosts, as in a TPU slice, compute the same metrics as one."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "tests" / "remote_hosts.py")],
         env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},

@@ -358,7 +358,7 @@ def test_reserved_dimensions_leave_the_sizes_of_the_others():
     Words also get equal norms in the shared dimensions, and zeros in the
     dimensions for positions. The ratio of the two norms and the table's mean
     square do not change. A row of zeros stays 0. Positions get zeros in the
-    dimensions for words, and segments in both.
+    dimensions for words, and segments get zeros in both.
     """
     position_dims, word_dims = informed_start.reserved_indices(20, 8)
     assert (position_dims.tolist(), word_dims.tolist()) == (

@@ -104,7 +104,7 @@ def stepped(name, weights, dtype="float32"):
 
 
 def test_only_products_of_matrices_are_rounded():
-    """bfloat16 changes only the updates of matrices, which Muon computes.
+    """bfloat16 changes only the updates that Muon computes, those of matrices.
 
     The optimizer of a run in bfloat16 computes Muon's products in bfloat16.
     """

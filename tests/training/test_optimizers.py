@@ -32,7 +32,7 @@ TESTDATA = pathlib.Path(__file__).parents[1] / "testdata"
 def oracle(w, gradients, rates, decayed, c):
     """Return w, m and v after steps of AdamW or LAMB.
 
-    LAMB is Algorithm 2 of its paper.
+    LAMB is Algorithm 2 of the LAMB paper.
     """
     b1, b2, eps, decay = 0.9, 0.999, 1e-6, 0.01 * decayed
     m = v = np.zeros_like(w)
@@ -76,7 +76,7 @@ def test_three_steps_equal_the_papers(optimizer, excluded, corrected):
 
 @pytest.mark.parametrize("optimizer", ["lamb", "adamw"])
 def test_large_variables_are_updated_as_small_ones(optimizer):
-    """The compiled update of large variables also equals NumPy in float64."""
+    """The compiled update of large variables also agrees with NumPy."""
     shape = (260, 256)
     assert shape[0] * shape[1] >= FUSED_SIZE
     check(shape, [0.1, 0.2], 5e-5, optimizer=optimizer)

@@ -177,7 +177,7 @@ def test_the_held_out_records_are_the_last_folders(
 
 
 def test_batches_fit_replicas_and_micro_batches(train):
-    """Each phase's batch is divided evenly by replicas and micro-batches."""
+    """Each phase's batch divides evenly into replicas' micro-batches."""
     phases = []
     train(
         "model",

@@ -167,9 +167,9 @@ def test_metrics_by_hand():
 def test_heads_are_kept_only_with_their_words(
     records, trained, tmp_path, capsys
 ):
-    """A warm start on records with other words gets a new word head.
+    """A warm start on records with different words gets a new word head.
 
-    Records with other symbols require `init_state=transplant`.
+    Records with different symbols require `init_state=transplant`.
     """
     rows = records / "rows.jsonl"
     tiny_phonemes.build(tmp_path / "few", rows, num_words=20)

@@ -1,6 +1,6 @@
 """Runs that are killed, or that use several devices or processes.
 
-If a worker vanishes, freezes or differs, all workers end.
+If a worker vanishes, freezes or has different settings, all workers end.
 """
 
 import contextlib

@@ -130,7 +130,7 @@ def contents(folder):
 def test_evaluating_alone_writes_nothing(data_dir, trained, tmp_path, capsys):
     """A run that only evaluates changes no file, not even its flags.
 
-    It also prints no summary of a training with other settings.
+    It also prints no summary of training, even if it gets different settings.
     """
     path, output, metrics = trained
     before, other = contents(output), tmp_path / "other"
@@ -168,7 +168,7 @@ def test_a_finished_run_does_not_claim_other_settings(
 
 
 def test_a_run_that_is_refused_changes_nothing(data_dir, trained, tmp_path):
-    """Folders that are in use or contain other models stay unchanged."""
+    """Folders in use, and folders of different models, are left unchanged."""
     path, output, _ = trained
     before = contents(output)
     with files.locked(str(output), "output_dir"):
@@ -205,7 +205,7 @@ def test_a_run_must_do_something(data_dir):
 
 @pytest.mark.slow
 def test_a_second_phase_continues_the_step(data_dir, config, tmp_path, capsys):
-    """With `init_state=run`, two consecutive runs equal one run to the bit."""
+    """With `init_state=run`, two consecutive runs are bit-identical to one."""
     first, second, whole = (tmp_path / n for n in ("first", "second", "whole"))
     run(data_dir, config[0], whole)
     run(data_dir, config[0], first, training={"stop_step": 2})
@@ -218,7 +218,7 @@ def test_a_second_phase_continues_the_step(data_dir, config, tmp_path, capsys):
 def test_a_source_that_does_not_fit_is_refused(
     data_dir, config, trained, tmp_path
 ):
-    """A source with another tokenizer or without a checkpoint is rejected.
+    """A source with a different tokenizer or no checkpoint is rejected.
 
     No file is written.
     """
@@ -288,7 +288,7 @@ def cut_file(path):
 
 
 def keep_one_record(path):
-    """Truncate a file after a record, which keeps all checksums valid."""
+    """Truncate a file after a record, so that all checksums stay valid."""
     content = path.read_bytes()
     size = int.from_bytes(content[:8], "little")
     path.write_bytes(content[: 8 + 4 + size + 4])
@@ -383,7 +383,7 @@ def test_a_moved_folder_stays_away(data_dir, config, tmp_path, name):
 def test_another_models_directory_is_refused(
     data_dir, config, trained, tmp_path
 ):
-    """A directory with checkpoints of another architecture raises an error.
+    """Checkpoints of a different architecture in a directory raise an error.
 
     Without a checkpoint, a directory may be overwritten if a run wrote its
     files.

@@ -97,7 +97,7 @@ def test_the_monitor_knows_the_phase(tmp_path):
     "size, is_noted", [(0, False), (49, True), (50, False)]
 )
 def test_records_that_fit_exactly_are_taken(size, is_noted, capsys):
-    """A note says if the records' vocabulary is smaller than the model's."""
+    """A note is printed if the records use only a part of the vocabulary."""
     check_records(tiny.CONFIG, metadata.Metadata(16, 3, size, "", {}))
     assert ("Note: the records use" in capsys.readouterr().out) is is_noted
 

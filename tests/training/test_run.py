@@ -26,7 +26,7 @@ from albert_tf.training.run import Hook, StopOnSignal, describe_run
 
 
 def copied(folder, target, step):
-    """Copy a checkpoint, as the newest one, to a folder; return the folder."""
+    """Copy a checkpoint to a folder as its newest one; return the folder."""
     for path in folder.glob(f"ckpt-{step}.*"):
         shutil.copy(path, target)
     line = f'model_checkpoint_path: "ckpt-{step}"\n'
@@ -353,7 +353,7 @@ def test_a_stop_after_the_end_is_the_end(tmp_path):
 
 @pytest.mark.slow
 def test_another_number_of_replicas_is_stated(unbroken, tmp_path, capfd):
-    """A run that resumes with another number of replicas prints a note.
+    """A run that resumes with a different number of replicas prints a note.
 
     Its final weights differ from those of an uninterrupted run only by
     rounding.
@@ -369,8 +369,8 @@ def test_a_time_budget_stops_with_a_checkpoint(
 ):
     """A run whose time is up saves and stops.
 
-    When it is resumed, its result equals that of an uninterrupted run to the
-    bit.
+    When it is resumed, its result is bit-identical to that of an uninterrupted
+    run.
     """
     ticks = itertools.count(1)  # the readings of a clock
     monkeypatch.setattr(StopInTime, "spent", lambda self: next(ticks) >= 2)

@@ -162,11 +162,11 @@ def test_a_missing_weight_is_named(tmp_path):
         (
             "attention_head_size",
             4,
-        ),  # the same number of heads, but of another size
+        ),  # the same number of heads, but of a different size
     ],
 )
 def test_another_kind_of_model_is_refused(key, value):
-    """A source with another setting of the architecture raises an error.
+    """A source with a different architecture setting raises an error.
 
     Even a setting that changes no shape, such as `hidden_act`, must be equal.
     """
@@ -192,7 +192,7 @@ def test_a_transplant_needs_two_vocabularies_of_a_kind(
 ):
     """A transplant needs two tokenizers, or two tables of phoneme symbols.
 
-    A source with another hidden size also raises an error.
+    A source with a different hidden size also raises an error.
     """
     for name in ("source", "bare", "spoken"):
         tiny.CONFIG.save(str(tmp_path / name))
@@ -226,7 +226,7 @@ def test_the_slots_and_the_step_can_be_taken_too(tmp_path):
 
 
 def test_slots_of_another_architecture_are_refused(tmp_path):
-    """Slots that are missing, or of another architecture, raise an error."""
+    """Missing slots, and slots of a different architecture, raise an error."""
     saved(tmp_path, tiny.CONFIG)
     source, other = str(tmp_path), change(num_hidden_layers=3)
     with pytest.raises(InputError, match="needs the architecture"):

@@ -159,7 +159,7 @@ def test_a_missing_worker_is_named(address, reason, monkeypatch, capfd):
     assert re.fullmatch(rf"(Waiting for {missing}\n)+", printed)
 
 
-# A worker's program until TensorFlow connects it.
+# The program of a worker, up to the point where TensorFlow connects it.
 MEET = """
 import sys
 from albert_tf.base import program
