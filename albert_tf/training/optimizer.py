@@ -3,7 +3,7 @@
 LAMB and AdamW follow the released `lamb_optimizer.py` and `optimization.py`: by
 default, there is no bias correction; the trust ratio includes weight decay; and
 norms and biases have neither weight decay nor a trust ratio.
-`keras.optimizers.Lamb` differs in all three points.
+`keras.optimizers.Lamb` differs in all three respects.
 """
 
 import contextlib

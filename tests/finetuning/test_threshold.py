@@ -297,7 +297,7 @@ def test_a_given_threshold_wins(whole, questions, tmp_path):
 def test_evaluating_a_model_in_place_tunes_it(whole, questions, tmp_path):
     """Evaluating a model in its own folder saves a threshold in the folder.
 
-    The two paths of the folder may be spelled differently.
+    The two paths to the folder may be spelled differently.
     """
     output = shutil.copytree(whole[0], tmp_path / "o")
     tuned = threshold(output)

@@ -244,10 +244,11 @@ def test_words_that_lack_a_tag(tmp_path):
     ],
 )
 def test_a_number_is_a_class_unless_classes_are_numbers(labels, label, wanted):
-    """A number is an index only if no class name begins with a number.
+    """A number is an index unless a class name is or begins with a number.
 
-    If all class names are whole numbers, the number is a name. If the names
-    begin with numbers in any other way, as in `1 star`, it is an error.
+    If all class names are whole numbers, a number must be one of them. If a
+    name only begins with a number, as `1 star` does, but not `2d`, any number
+    that is not a name is an error.
     """
     text = label_text(label, "")
     if wanted in labels:

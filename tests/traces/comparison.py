@@ -68,7 +68,7 @@ class Recorded:
     evaluation: dict[str, float]
 
     def save(self, name: str) -> None:
-        """Write a recorded trace, one line per step."""
+        """Write a recorded trace: a header line, then one line per step."""
         head = dataclasses.asdict(self)
         del head["rows"]
         lines = [json.dumps(part) + "\n" for part in (head, *self.rows)]

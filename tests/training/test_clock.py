@@ -24,8 +24,8 @@ class Machine:
     """Durations on a simulated machine, in seconds.
 
     Attributes:
-      pace: a function that takes the used fraction of the time and returns the
-        seconds per step.
+      pace: a function that takes the fraction of the time used so far and
+        returns the seconds per step.
       evaluation: seconds per evaluation if a step takes 0.8 s.
       checkpoint: seconds per checkpoint.
       compiling: seconds that each process takes to compile a phase's step.

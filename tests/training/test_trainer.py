@@ -49,10 +49,7 @@ def test_weights_do_not_depend_on_how_the_batch_is_cut(one_replica, kwargs):
 
 @eagerly()
 def test_replicas_and_micro_batches_add_up_to_the_batch():
-    """In eager mode, weights do not depend on replicas or micro-batches.
-
-    The only differences are rounding errors.
-    """
+    """Replicas and micro-batches change weights only by rounding errors."""
     whole = trained(1)
     cut = trained(1, replicas=2, gradient_accumulation_steps=2)
     assert tiny.largest_difference(whole, cut) < 2e-6
