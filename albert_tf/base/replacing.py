@@ -18,9 +18,13 @@ def matches(path: str, pattern: str) -> bool:
 
 
 def names_like(patterns: Iterable[str], folder: str) -> list[str]:
-    """Return the names in a folder, if it exists, that match any pattern."""
+    """Return the names in a folder, if it exists, that match any pattern.
+
+    Hidden files do not match.
+    """
     names = files.names(folder) if files.is_folder(folder) else []
-    return [n for n in names if any(fnmatchcase(n, p) for p in patterns)]
+    shown = (name for name in names if not name.startswith("."))
+    return [n for n in shown if any(fnmatchcase(n, p) for p in patterns)]
 
 
 class Contents(NamedTuple):

@@ -368,8 +368,9 @@ class SentencePieceReader:
         self._add(self.hub.added(len(pieces)), rows, config)
         names = [piece.piece for piece in pieces]
         for name in rename_special(self.hub, names, "sentencepiece"):
-            kind = UNKNOWN if name == "<unk>" else CONTROL
-            pieces[names.index(name)].type = kind
+            if name in names:  # another name may have replaced it
+                kind = UNKNOWN if name == "<unk>" else CONTROL
+                pieces[names.index(name)].type = kind
         for piece, name in zip(pieces, names, strict=True):
             piece.piece = name
         content = self.proto.SerializeToString()

@@ -264,7 +264,7 @@ def sequences(rule: dict) -> list[str]:
     if kind in ("NFC", "NFKC"):
         return list(_compositions())
     if kind == "Precompiled":
-        return [key for key in charsmap_keys(charsmap_in(rule)) if key[1:]]
+        return [key for key in charsmap_keys(charsmap_in(rule)) if len(key) > 1]
     if kind == "Replace" and not only_spaces(rule["pattern"], rule["content"]):
         pattern = python_pattern(rule["pattern"])
         if is_per_character(pattern, rule["content"]):

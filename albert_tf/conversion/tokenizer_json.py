@@ -143,9 +143,9 @@ def wordpiece(tokenizer: Tokenizer) -> dict:
         "strip_accents": config.do_lower_case and config.strip_accents,
         "lowercase": config.do_lower_case,
     }
-    rules = [replace(FINAL_SIGMA, "ς")] * config.do_lower_case + [bert]
+    sigma = [replace(FINAL_SIGMA, "ς")] if config.do_lower_case else []
     return {
-        "normalizer": {"type": "Sequence", "normalizers": rules},
+        "normalizer": {"type": "Sequence", "normalizers": [*sigma, bert]},
         "pre_tokenizer": {"type": "BertPreTokenizer"},
         "decoder": {"type": "WordPiece", "prefix": prefix, "cleanup": True},
         "model": {

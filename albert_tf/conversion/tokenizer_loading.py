@@ -5,6 +5,7 @@ import os
 from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.conversion.hub_tokenizer import read_tokenizer
+from albert_tf.conversion.tokenizer_files import find_vocabulary
 from albert_tf.conversion.tokenizer_json import (
     TOKENIZER_CONFIG,
     TOKENIZER_JSON,
@@ -17,12 +18,10 @@ from albert_tf.text.vocabulary import refuse_symbols
 HUB_FILES = (TOKENIZER_JSON, TOKENIZER_CONFIG, "config.json")
 
 
-def _read(path: str, is_ours: bool) -> tuple[Tokenizer | None, list[str]]:
+def _read(path: str) -> tuple[Tokenizer | None, list[str]]:
     """Return the tokenizer of a foreign folder, or None, and warnings.
 
-    Args:
-      path: the folder.
-      is_ours: whether its `tokenizer.json` comes from this package.
+    In such a folder, any `tokenizer.json` comes from the `tokenizers` library.
     """
     # The import takes seconds, and model directories do not need TensorFlow.
     from albert_tf.conversion import sources
@@ -30,8 +29,7 @@ def _read(path: str, is_ours: bool) -> tuple[Tokenizer | None, list[str]]:
     if sources.is_model(path):
         source = sources.open_source(path)
         return source.tokenizer, source.warnings
-    is_hub = any(files.exists(files.join(path, name)) for name in HUB_FILES)
-    if is_hub and not is_ours:
+    if any(files.exists(files.join(path, name)) for name in HUB_FILES):
         return read_tokenizer(path)
     return sources.find_tokenizer([path]), []
 
@@ -50,13 +48,14 @@ def load_tokenizer(path: str | os.PathLike) -> Tokenizer:
     """
     path = str(path)
     has_json = files.exists(files.join(path, TOKENIZER_JSON))
-    is_ours = has_json and "model" not in files.read_optional_json(
+    if has_json and "model" not in files.read_optional_json(
         path, TOKENIZER_JSON
-    )
-    names = (kind.file_name for kind in tokenizers.TOKENIZERS.values())
-    if is_ours and any(files.exists(files.join(path, name)) for name in names):
-        return tokenizers.load_tokenizer(path)
-    tokenizer, warnings = _read(path, is_ours)
+    ):
+        names = (kind.file_name for kind in tokenizers.TOKENIZERS.values())
+        has_default = any(files.exists(files.join(path, n)) for n in names)
+        other = None if has_default else find_vocabulary([path])
+        return tokenizers.load_tokenizer(path, other[1] if other else "")
+    tokenizer, warnings = _read(path)
     if not tokenizer:
         refuse_symbols(path)
     rule = "`path` must be a folder with a tokenizer: a model directory, an "

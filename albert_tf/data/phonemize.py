@@ -153,7 +153,13 @@ def require_language(language: str, voices: Mapping[str, str]) -> None:
     """
     word = re.split(r"[\W_]", language.lower())[0]
     texts = [f"{code}: {name.strip()}" for code, name in voices.items()]
-    similar = [x for x in texts if word in re.findall(r"\w+", x.lower())]
+    # The rest of a name, as in ", latin as English", is about its letters.
+    names = (x.lower().partition(", latin")[0] for x in texts)
+    similar = [
+        text
+        for text, name in zip(texts, names, strict=True)
+        if word in re.findall(r"\w+", name)
+    ]
     listed = "; ".join(similar or texts)
     hint = f"; did you mean one of {listed}?" if similar else f": {listed}."
     rule = f"`language` must be a language code of espeak-ng{hint}"

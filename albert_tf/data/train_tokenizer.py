@@ -108,10 +108,10 @@ def _long_word(word: str) -> Iterator[str]:
     """Cut a long word after characters such as punctuation marks."""
     while len(word.encode()) > MAX_SENTENCE_BYTES:
         head = word.encode()[:MAX_SENTENCE_BYTES].decode(errors="ignore")
-        kinds = list(map(character_kind, head))
-        if ALONE not in kinds:
+        ends = range(len(head), 0, -1)
+        end = next((i for i in ends if character_kind(head[i - 1]) == ALONE), 0)
+        if not end:
             break
-        end = len(kinds) - kinds[::-1].index(ALONE)
         yield word[:end]
         word = word[end:]
     yield word

@@ -27,7 +27,7 @@ def read_row(line: str, where: str) -> dict:
 
     Args:
       line: the text of the row.
-      place: PATH:LINE, for the error message.
+      where: PATH:LINE, for the error message.
     """
     try:
         row = files.json_value(line)

@@ -474,9 +474,9 @@ class Optimizer(keras.optimizers.Optimizer):
             # every use would read them again.
             tensors = map(tf.convert_to_tensor, (w, g, m, v))
             values = (tf.cast(x, tf.float32) for x in tensors)
-            how = self.is_excluded(name), self.config, name
-            how += self.compiled, self.products
-            new_values = update_rule(*values, rate, t, *how)
+            excluded = self.is_excluded(name)
+            options = self.config, name, self.compiled, self.products
+            new_values = update_rule(*values, rate, t, excluded, *options)
             pairs = zip((w, m, v), new_values, strict=True)
             return tf.group(
                 *(old.assign(tf.cast(new, old.dtype)) for old, new in pairs)

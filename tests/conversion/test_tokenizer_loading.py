@@ -79,6 +79,24 @@ def test_a_lone_vocabulary_is_a_tokenizer(kind, request, tmp_path):
         albert_tf.load_tokenizer(tmp_path)
 
 
+@pytest.mark.parametrize("kind", ["pretrained_dir", "shallow"])
+def test_a_wrong_description_is_an_error(kind, request, tmp_path):
+    """An error names a wrong type, or a vocabulary that is missing."""
+    source = Path(request.getfixturevalue(kind))
+    own = tokenizers.load_tokenizer(str(source))
+    shutil.copy(source / "tokenizer.json", tmp_path)
+    message = f"vocabulary must be an existing.*{own.file_name}"
+    with pytest.raises(InputError, match=message):
+        albert_tf.load_tokenizer(tmp_path)
+    name = f"vocab_1{Path(own.file_name).suffix}"
+    shutil.copy(source / own.file_name, tmp_path / name)
+    found = albert_tf.load_tokenizer(tmp_path)
+    assert found.description() == own.description()
+    update(tmp_path / "tokenizer.json", type="sentence_piece")
+    with pytest.raises(InputError, match="`type` must be one of"):
+        albert_tf.load_tokenizer(tmp_path)
+
+
 def test_a_folder_without_a_tokenizer(tmp_path):
     """The error for a folder without a tokenizer lists the supported files."""
     (tmp_path / "tokenizer_config.json").write_text("{}")

@@ -123,6 +123,22 @@ def test_no_word_begins_inside_a_character(rule):
         assert starts.sum() == 4
 
 
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("\u65e5\u672c\u8a9e", 3), ("\u304b\u306a\u3002", 3), ("ab\u2014cd", 2)],
+)
+def test_ideographs_spelled_by_bytes_are_words(text, number):
+    """Bytes of ideographs, kana and punctuation do not join into long words."""
+    content = vocabularies.trained(
+        sentence_iterator=iter(["abcd cab dab"] * 20),
+        vocab_size=290,
+        byte_fallback=True,
+    )
+    tokenizer = SentencePieceTokenizer(content, TextConfig())
+    ids, _, starts = boundaries.encode(tokenizer, "unicode", [f"ab {text}"])
+    assert starts.sum() == 1 + number
+
+
 def broken(tokenizer, text):
     """Return the sentences in a text as strings of joined pieces."""
     ids, _ = tokenizer.encode_joined([text])

@@ -28,7 +28,11 @@ class EspeakBackend:
 
     @staticmethod
     def supported_languages():
-        return {"de": "German", "en-us": "English (America)"}
+        return {
+            "de": "German",
+            "en-us": "English (America)",
+            "cmn": "Chinese (Mandarin, latin as English)",
+        }
 
     def phonemize(self, text, separator, strip):
         with open(Path(__file__).with_name("words"), "a") as file:
@@ -296,14 +300,16 @@ def test_other_settings_need_another_folder(convert, change, message):
         ("en", "did you mean one of en-us: English (America)? Received"),
         ("english", "did you mean one of en-us: English (America)? Received"),
         ("DE_de", "did you mean one of de: German? Received"),
-        ("zh", "espeak-ng: de: German; en-us: English (America). Received"),
+        ("zh", "espeak-ng: de: German; en-us: English (America); cmn: "),
+        ("gl", "espeak-ng: de: German; en-us: English (America); cmn: "),
     ],
 )
 def test_an_unknown_language_is_an_error(convert, language, message):
     """The error for an unknown language lists similar languages.
 
     A language is similar if its code or name contains the first word of the
-    unknown code. If no language is similar, all are listed.
+    unknown code, except after ", latin". If no language is similar, all are
+    listed.
     """
     with pytest.raises(InputError, match=re.escape(message)):
         convert(language=language)

@@ -98,7 +98,7 @@ def fake_trainer(clock, pace, made):
 
     The first call of `run_steps` takes 20 s longer, as if it compiled.
     """
-    trainer = types.SimpleNamespace(strategy=ONE)
+    shallow = types.SimpleNamespace(strategy=ONE)
 
     def run_steps(iterator, steps):
         clock.now += pace * int(steps) + 20.0 * (not made)
@@ -110,11 +110,10 @@ def fake_trainer(clock, pace, made):
 
     def at_depth(layers):
         assert layers == 1
-        return trainer
+        return shallow
 
-    trainer.run_steps, trainer.iterator = run_steps, iterator
-    trainer.at_depth = at_depth
-    return trainer
+    shallow.run_steps = run_steps
+    return types.SimpleNamespace(iterator=iterator, at_depth=at_depth)
 
 
 @pytest.mark.parametrize(

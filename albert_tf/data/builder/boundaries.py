@@ -74,13 +74,16 @@ def character_kind(character: str) -> int:
 def _character_of_byte(match: re.Match) -> str:
     """Return a character of the kind that a byte has for the Unicode rule.
 
-    The first byte of a character beyond ASCII counts as a letter, and each
-    further byte as a mark.
+    Each further byte of a character counts as a mark. The first byte counts as
+    a letter, except for U+2000 to U+9FFF and from U+F000 on, where most
+    characters are punctuation, symbols, kana and ideographs.
     """
     byte = int(match[1], 16)
     if byte < 0x80:
         return chr(byte)
-    return "a" if byte >= 0xC0 else "\u0301"
+    if byte < 0xC0:
+        return "\u0301"
+    return "。" if 0xE2 <= byte <= 0xE9 or byte >= 0xEF else "a"
 
 
 @functools.lru_cache(2)
