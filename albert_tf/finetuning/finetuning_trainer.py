@@ -322,23 +322,20 @@ PART_CHANGES = {
     "train": "training continues with other examples",
     "eval": "`best` compares evaluations of different examples",
 }
-FIRST_WEIGHTS = "first weights"
+FIRST_WEIGHTS, TEACHER_WEIGHTS = "first weights", "teacher weights"
 RECIPE = "another recipe"
 
 
 def run_facts(s: Settings, *jobs: Job) -> dict[str, RunFact]:
     """Return {name: fact} to compare when a run resumes; see `Run`."""
     table = facts(*s.configs()) | facts(s.recipe, change=RECIPE)
-    del table["teacher"]  # its folder; the weights are compared instead
-    run = s.run
-    value = run.init
-    if run.first_checkpoint:
-        value = checkpoints.fingerprint(run.first_checkpoint)
+    first = s.run.first_checkpoint
+    value = checkpoints.fingerprint(first) if first else s.run.init
     table[FIRST_WEIGHTS] = RunFact(value, "no effect")
-    by_length = run.length_bucketing == "all"
+    by_length = s.run.length_bucketing == "all"
     table["length_bucketing=all"] = RunFact(by_length, "other batches")
+    table[TEACHER_WEIGHTS] = RunFact(jobs[0].teacher, RECIPE)
     for job in jobs:
-        table["teacher weights"] = RunFact(job.teacher, RECIPE)
         for part, change in PART_CHANGES.items():
             for split in getattr(job, part):
                 checksum = split.features.checksum()
@@ -351,10 +348,10 @@ def run_facts(s: Settings, *jobs: Job) -> dict[str, RunFact]:
 def check_complete(s: Settings, metric: str, *jobs: Job) -> bool:
     """Return whether a run is complete; check that it used these settings.
 
-    The results, the flags and the model card must not name settings, examples
-    or first weights that the run did not use. Different first weights are
-    therefore an error. After a complete run, so are different training
-    examples, and different settings that change the weights beyond rounding.
+    The results, flags and model card must not name settings, examples or first
+    weights that the run did not use. Different first weights are therefore an
+    error; after a complete run, so are different training examples, and
+    settings that change the weights beyond rounding.
 
     Args:
       s: the settings.
@@ -382,6 +379,8 @@ def check_complete(s: Settings, metric: str, *jobs: Job) -> bool:
         return False
     used |= facts(s.optimizer, change="another update rule")
     del used["dtype"]  # may depend on the device
+    if TEACHER_WEIGHTS in earlier:
+        del used["teacher"]  # its folder, which may have moved
     harmless = ROUNDING, PART_CHANGES["eval"]
     used = {k: v for k, v in used.items() if not v.change.startswith(harmless)}
     for change in checkpoint_files.changes(last, used):

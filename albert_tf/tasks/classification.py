@@ -5,6 +5,7 @@ Shapes: N examples, C classes or predicted numbers.
 
 import abc
 import dataclasses
+import unicodedata
 from collections.abc import Callable
 from typing import Any
 
@@ -107,7 +108,11 @@ class SentenceTask(Task):
         labels = self.labels or names
         rule = "Several names in `label_column` must be the model's labels, "
         rule += f"{format_labels(labels)}."
-        require(set(names) == set(labels), rule, label_column=",".join(names))
+        found, expected = (
+            {unicodedata.normalize("NFC", name) for name in x}
+            for x in (names, labels)
+        )
+        require(found == expected, rule, label_column=",".join(names))
         return dataclasses.replace(task, labels=labels)
 
     def table(self, width=None, labeled=False):
@@ -348,7 +353,7 @@ class MultiLabel(ClassTask):
             # pandas writes True and 1.0.
             flag = FLAGS.get(text.casefold().removesuffix(".0"))
             require(flag is not None, f"{rule} Received: {text!r}")
-            classes += [name] * flag
+            classes += [class_named(name, self.labels, where)] * flag
         return tuple(classes)
 
     def read(self, part, path):
@@ -421,7 +426,10 @@ class Regression(SentenceTask):
 
     def parse_label(self, values, where):
         if len(values) > 1:
-            cells = dict(zip(self.columns.label, values, strict=True))
+            names = (
+                class_named(x, self.labels, "") for x in self.columns.label
+            )
+            cells = dict(zip(names, values, strict=True))
             values = [cells[name] for name in self.labels]
         elif self.labels and isinstance(values[0], list | tuple):
             values = values[0]

@@ -155,6 +155,10 @@ def class_named(text: str, labels: Sequence[str], where: str) -> str:
     text = unicodedata.normalize("NFC", text)
     if not labels or text in labels:
         return text
+    # Earlier versions, and names of columns, may have decomposed letters.
+    composed = [unicodedata.normalize("NFC", label) for label in labels]
+    if text in composed:
+        return labels[composed.index(text)]
     number = None
     if text in FLAGS or NUMBER.fullmatch(text):
         number = label_text(float(FLAGS.get(text, text)), where)

@@ -1,8 +1,10 @@
 """Complete runs are not repeated, and keep the settings that they used."""
 
+import json
 import shutil
 
 import pytest
+from conversions import update
 from tiny_runs import eagerly, refusal, run
 
 from albert_tf.base import files
@@ -132,11 +134,22 @@ def test_a_finished_run_does_not_claim_another_teacher(
 ):
     """After a complete run, a teacher with different weights is an error.
 
-    The teacher's folder may differ.
+    The teacher's folder may differ, except in runs of earlier versions, which
+    recorded only the folder.
     """
-    repeat |= {"output_dir": str(tmp_path / "student"), "num_train_steps": 1}
+    student = tmp_path / "student"
+    repeat |= {"output_dir": str(student), "num_train_steps": 1}
     run(**repeat, teacher=finished[0])
     run(**repeat, teacher=str(copy))
+    (path,) = student.glob("ckpt-*.json")
+    recorded = path.read_text()
+    facts = json.loads(recorded)["about"]
+    del facts["teacher weights"]
+    update(path, about=facts)
+    for teacher in (str(copy), None):
+        message = refusal(**repeat, teacher=teacher)
+        assert f"where teacher was {finished[0]} and is {teacher}" in message
+    path.write_text(recorded)
     shutil.rmtree(copy / checkpoints.BEST)
     message = refusal(**repeat, teacher=str(copy))
     assert "where teacher weights was step " in message

@@ -111,6 +111,21 @@ def test_decomposed_labels_are_composed(tmp_path, ending):
     assert sentence.words == ("o\u0308",) * 2
 
 
+@pytest.mark.parametrize("name", ["multilabel", "regression"])
+def test_decomposed_names_of_a_model_or_of_columns(tmp_path, name):
+    """Labels and columns match if only the composition of letters differs."""
+    names = ["\u00d6rt", "O\u0308rt"]
+    (tmp_path / "t.tsv").write_text("text\tO\u0308rt\tb\nso\t1\t0\n")
+    for label in names:
+        assert class_named(names[0], [label, "bad"], "x") == label
+        task = dataclasses.replace(find(name), labels=(label, "b"))
+        columns = {"text_column": "text", "label_column": (names[1], "b")}
+        task = task.with_columns(columns)
+        (example,) = task.read("train", str(tmp_path / "t.tsv"))
+        expected = (label,) if name == "multilabel" else (1.0, 0.0)
+        assert example.label == expected
+
+
 def test_json_values_are_the_texts_that_they_have_in_json(tmp_path):
     """1, 1.0 and "1" are one class; true and "true" are another class."""
     labels = [1, "1", 1.0, 0.5, True, "true", False, "None", "NA"]
