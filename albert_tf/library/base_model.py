@@ -207,23 +207,26 @@ class ForeignName:
 def check_keywords(
     keywords: dict, legal: Callable | Sequence[str], others: Sequence[str] = ()
 ) -> None:
-    """Raise `InputError` for unknown keywords.
+    """Raise `InputError` for the first unknown keyword.
 
-    Keywords that begin with _ are accepted, because Keras passes them itself.
+    If `legal` is a method, keywords that begin with _ are accepted, because
+    Keras passes them to its own methods.
 
     Args:
       keywords: {keyword: value}.
       legal: the legal keywords, or a method that accepts them.
       others: other names that the error may suggest for similar keywords.
     """
+    passed = [*keywords]
     if callable(legal):
+        passed = [name for name in passed if not name.startswith("_")]
         parameters = list(inspect.signature(legal).parameters.values())[1:]
         legal = [x.name for x in parameters if x.kind != x.VAR_KEYWORD]
-    for name in keywords.keys() - {*legal}:
+    for name in passed:
         rule = f"Keyword arguments must be among {', '.join(legal)}"
         rule += near(name, (*legal, *others))
         received = {name: f"{keywords[name]!r:.60}"}
-        require(name.startswith("_"), rule, **received)
+        require(name in legal, rule, **received)
 
 
 def has_text(x: Any) -> bool:

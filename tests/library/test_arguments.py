@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import itertools
 import types
 
 import keras
@@ -12,8 +13,10 @@ import tiny
 
 import albert_tf
 from albert_tf.base.errors import InputError
+from albert_tf.library.base_model import check_keywords
 from albert_tf.library.models import Classifier, Tagger
 from albert_tf.library.network_model import whole_numbers
+from albert_tf.library.pretrained_model import Albert
 from albert_tf.library.task_model import TaskModel, checked_batch_size
 from albert_tf.tasks.registry import find
 
@@ -250,6 +253,21 @@ def test_unknown_keywords_are_rejected_at_once(models, call):
     rule = "must be among .*verbose.*; did you mean `verbose`.* verboze=2$"
     with pytest.raises(InputError, match=rule):
         call(models[0], verboze=2)
+
+
+def test_names_that_begin_with_an_underscore(shallow):
+    """Only methods that Keras calls accept such keywords; `load` does not."""
+    check_keywords({"_cached": 1}, keras.Model.evaluate)
+    for load in (Albert.load, Classifier.load):
+        with pytest.raises(InputError, match="among .* Received: _foo=1$"):
+            load(shallow, _foo=1)
+
+
+def test_the_first_unknown_keyword_is_reported():
+    """If several keywords are unknown, the error names the first one passed."""
+    for names in itertools.permutations("bcdefg", 5):
+        with pytest.raises(InputError, match=f"Received: {names[0]}=0$"):
+            check_keywords({"a": 0} | dict.fromkeys(names, 0), ["a"])
 
 
 def test_a_lone_text_has_one_prediction(models, monkeypatch):
