@@ -104,11 +104,13 @@ def class_texts(value: Any, where: str) -> list[str] | None:
 def json_cell(value: Any, *kinds: type) -> Any:
     """Return a cell's JSON value if it has a given type, or else the cell.
 
+    Only lists and objects are read, because parsing every plain text is slow.
+
     Args:
       value: a cell.
-      *kinds: the types of JSON values to return.
+      *kinds: the types of JSON values to return: list, dict or both.
     """
-    if not isinstance(value, str):
+    if not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{"):
         return value
     try:
         parsed = files.json_value(value)

@@ -9,8 +9,14 @@ import tiny_tasks
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.row_files import Row
+from albert_tf.tasks import tables
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.tables import Columns, read_rows, text_cell
+from albert_tf.tasks.tables import (
+    Columns,
+    json_cell,
+    read_rows,
+    text_cell,
+)
 from albert_tf.tasks.task import read_splits, with_settings
 from albert_tf.tasks.task_config import DataConfig
 
@@ -185,3 +191,14 @@ def test_a_text_cell_contains_text(value):
         text_cell(row, "text", "text_column")
     listed = Row("f", {"text": ["a", "b c"]})
     assert text_cell(listed, "text", "text_column") == "a b c"
+
+
+def test_a_plain_cell_is_not_parsed(monkeypatch):
+    """Only cells that begin with a bracket are read as lists or objects."""
+    cells = [' ["a", 1]\n', '\t{"a": []}', "[x", "{", None, 1.5, ["a"]]
+    parsed = [["a", 1], {"a": []}, "[x", "{", None, 1.5, ["a"]]
+    assert [json_cell(cell, list, dict) for cell in cells] == parsed
+    assert json_cell("[1]", dict) == "[1]"
+    monkeypatch.delattr(tables.files, "json_value")
+    for cell in ("", " ", "B-x I-x", "1", "null", '"a"', "a [b]", ["["]):
+        assert json_cell(cell, list, dict) is cell
