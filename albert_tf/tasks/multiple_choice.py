@@ -387,7 +387,14 @@ class MultipleChoice(Task):
 
     def write_predictions(self, path, examples, predictions):
         letter = LETTERS.__getitem__
-        written = [write_labels(path, examples, predictions, letter, LETTERS)]
+        # Choices beyond the last letter are absent; see `check_choices`.
+        number = len(LETTERS)
+        shown = [
+            dataclasses.replace(p, probabilities=p.probabilities[:number])
+            for p in predictions
+        ]
+        letters = LETTERS[: len(shown[0].probabilities)]
+        written = [write_labels(path, examples, shown, letter, letters)]
         if None in [example.label for example in examples]:
             return written
         errors = [("id", "question", "prediction", "answer")]

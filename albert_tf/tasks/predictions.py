@@ -132,8 +132,7 @@ def write_labels(
       examples: the examples.
       predictions: the predictions.
       text: a function that returns a label as text.
-      classes: the names of the classes, or () if there are none; names beyond
-        the last class are ignored.
+      classes: the names of the classes, one per probability.
     """
     columns = {
         "id": [example.id for example in examples],
@@ -143,7 +142,7 @@ def write_labels(
     if None not in labels:
         columns["label"] = map(text, labels)
     probabilities = np.array([p.probabilities for p in predictions])  # [N, C]
-    for name, values in zip(classes, probabilities.T, strict=False):
+    for name, values in zip(classes, probabilities.T, strict=True):
         columns[f"p({name})"] = [f"{x:.6f}" for x in values]
     rows = zip(*columns.values(), strict=True)
     return write_tsv(f"{path}.tsv", [list(columns), *rows])

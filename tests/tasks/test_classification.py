@@ -12,6 +12,7 @@ from scipy.special import softmax
 from albert_tf.base.errors import InputError
 from albert_tf.data.table_sources import InMemoryTable
 from albert_tf.tasks.classification import Example
+from albert_tf.tasks.predictions import Prediction, write_labels
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.tables import Columns, read_rows
 from albert_tf.tasks.task import read_splits, with_settings
@@ -303,3 +304,13 @@ def test_every_kind_of_sentence_task_builds_its_model(tmp_path):
         outputs = 1 if name == "regression" else 3
         model = task.build_model(tiny.SHALLOW, "float32")
         assert model.classifier.kernel.shape == (16, outputs)
+
+
+@pytest.mark.parametrize("classes", [(), ("a",), ("a", "b", "c")])
+def test_no_column_of_probabilities_is_lost(tmp_path, classes):
+    """Each probability must have a class, and each class a probability."""
+    examples = [Example("0", "x", "", None)]
+    found = [Prediction("a", np.array([0.25, 0.75]))]
+    with pytest.raises(ValueError, match="argument 2 is"):
+        write_labels(str(tmp_path / "p"), examples, found, str, classes)
+    assert not list(tmp_path.iterdir())

@@ -11,6 +11,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.data.table_sources import as_source
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.multiple_choice import (
+    LETTERS,
     Choices,
     check_choices,
     parse_choice,
@@ -122,6 +123,17 @@ def test_files(tmp_path):
     assert lines[1].startswith("a\tA\tA\t0.731059\t0.268941\t0.000000")
     errors = (tmp_path / "eval_errors.tsv").read_text().splitlines()
     assert errors[1:] == ["b\tis it\tfine\tbad"]
+
+
+def test_only_choices_with_letters_have_columns(tmp_path):
+    """A model for more choices than letters has a column for each letter."""
+    rows = np.zeros([2, 30])
+    task, found = scored(*rows)
+    task.write_predictions(str(tmp_path / "predictions"), EXAMPLES, found)
+    lines = (tmp_path / "predictions.tsv").read_text().splitlines()
+    names = lines[0].split("\t")[3:]
+    assert names == [f"p({letter})" for letter in LETTERS]
+    assert {line.count("\t") for line in lines} == {28}
 
 
 def test_an_empty_choice_has_probability_0():
