@@ -397,7 +397,7 @@ def test_a_worker_that_vanishes_ends_the_others(
 
 def test_workers_that_differ_are_refused(data_dir, config, tmp_path):
     """If the settings of workers differ, all fail instead of waiting."""
-    line = command(data_dir, config[0], tmp_path / "model")
+    line = command(data_dir, config, tmp_path / "model")
     other = [*line, "--steps_per_loop=3"]
     codes, printed = outcome(start_workers([line, line, other], 3))
     assert codes == [1, 1, 1], printed
