@@ -227,14 +227,21 @@ def shallow(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def opinions(tmp_path_factory):
-    """Return flags for a user's data set that a model can learn."""
-    folder = tmp_path_factory.mktemp("data")
-    return {
-        "task": "classification",
-        "train_file": tiny_tasks.write_opinions(folder / "t.tsv", 300, 1),
-        "eval_file": tiny_tasks.write_opinions(folder / "e.tsv", 53, 2),
-        "predict_file": tiny_tasks.write_opinions(folder / "p.tsv", 37, 3),
-    }
+    """Return flags for a user's data set that a model can learn.
+
+    The metrics of `finished` contain the paths, so all processes share them.
+    """
+    sizes = {"train": 300, "eval": 53, "predict": 37}
+
+    def write(folder):
+        os.mkdir(folder)
+        for seed, (part, size) in enumerate(sizes.items(), 1):
+            path = os.path.join(folder, f"{part}.tsv")
+            tiny_tasks.write_opinions(path, size, seed)
+
+    folder = made_once(tmp_path_factory, "opinions", write)
+    paths = {f"{n}_file": os.path.join(folder, f"{n}.tsv") for n in sizes}
+    return {"task": "classification", **paths}
 
 
 @pytest.fixture(scope="session")

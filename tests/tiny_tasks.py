@@ -63,13 +63,13 @@ def opinions(number: int, seed: int) -> list[tuple[str, str]]:
     return [(opinion(rng, rng.choice(w)), label) for label, w in chosen]
 
 
-def write_tsv(path: pathlib.Path, *rows: tuple) -> str:
+def write_tsv(path: str | pathlib.Path, *rows: tuple) -> str:
     """Write rows as tab-separated lines; return the path."""
     lines = ["\t".join(map(str, row)) + "\n" for row in rows]
     files.write_text(str(path), "".join(lines))
     return str(path)
 
 
-def write_opinions(path: pathlib.Path, number: int, seed: int) -> str:
+def write_opinions(path: str | pathlib.Path, number: int, seed: int) -> str:
     """Write a table of opinions; return its path."""
     return write_tsv(path, ("text", "label"), *opinions(number, seed))

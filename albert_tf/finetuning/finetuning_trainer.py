@@ -334,8 +334,8 @@ def run_facts(s: Settings, *jobs: Job) -> dict[str, RunFact]:
     table[FIRST_WEIGHTS] = RunFact(value, "no effect")
     by_length = s.run.length_bucketing == "all"
     table["length_bucketing=all"] = RunFact(by_length, "other batches")
-    table[TEACHER_WEIGHTS] = RunFact(jobs[0].teacher, RECIPE)
     for job in jobs:
+        table[TEACHER_WEIGHTS] = RunFact(job.teacher, RECIPE)
         for part, change in PART_CHANGES.items():
             for split in getattr(job, part):
                 checksum = split.features.checksum()

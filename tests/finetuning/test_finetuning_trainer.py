@@ -320,7 +320,7 @@ def test_every_setting_with_a_change_is_a_fact(monkeypatch):
     with pytest.raises(InterruptedError):
         finetuning_trainer.run_training(s, None, None, None, None)
     *_, facts = run.call_args.args
-    names = {f.name for f in fields} - {"teacher"}
+    names = {f.name for f in fields}
     assert facts.keys() == names | {"first weights", "length_bucketing=all"}
     assert facts["first weights"].value == "random"
     assert facts["model_dir"] == ("m", "another loss")
