@@ -5,6 +5,7 @@ import contextlib
 import graphlib
 import importlib
 import inspect
+import re
 from pathlib import Path
 
 import pytest
@@ -196,6 +197,38 @@ def test_every_test_states_its_property():
         and not ast.get_docstring(node)
     ]
     assert silent == []
+
+
+def defined(path: Path) -> set[str]:
+    """Return the names that a file defines, at any level."""
+    return {
+        getattr(node, "name", getattr(node, "id", ""))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef | ast.FunctionDef)
+        or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    }
+
+
+def test_the_tables_of_changes_name_what_exists():
+    """CONTRIBUTING.md, under the most common changes, names what exists.
+
+    A row names files, and names that these files or the package define.
+    """
+    package = set().union(*map(defined, PACKAGE.rglob("*.py")))
+    rows = (ROOT / "CONTRIBUTING.md").read_text().splitlines()
+    quoted = [
+        re.findall("`([^-` ][^` ]*)`", row)
+        for row in rows
+        if row.startswith("| ")
+    ]
+    for words in quoted:
+        paths = [p / word for p in (PACKAGE, ROOT) for word in words]
+        files = [p for p in paths if p.is_file() and p.suffix == ".py"]
+        names = package.union(*map(defined, files))
+        for word in words:
+            is_path = any(p.exists() for p in (PACKAGE / word, ROOT / word))
+            assert is_path or word.partition("(")[0] in names, word
+    assert len(quoted) > 10
 
 
 @pytest.mark.parametrize(("command", "target"), PROJECT["scripts"].items())

@@ -16,7 +16,7 @@ from tiny_runs import ROOT
 from albert_tf.tasks.classification import Example
 from albert_tf.tasks.embedding import Texts
 from albert_tf.tasks.multiple_choice import Choices
-from albert_tf.tasks.registry import TASKS
+from albert_tf.tasks.registry import KINDS, TASKS
 from albert_tf.tasks.squad import Answer, AnswerPrediction, Question
 from albert_tf.tasks.tagged_words import Sentence
 from albert_tf.tasks.token_classification import Tags
@@ -78,13 +78,19 @@ def text_of(value) -> str:
 def test_every_task_and_every_preset_has_a_row():
     """The table has a row for every task and every preset, and no other row."""
     unmeasured = "question_answering"  # its metrics are those of SQuAD
-    tables = {"Tasks": {*ROWS}, "Metrics": {*EXAMPLES, unmeasured}}
-    for heading, names in tables.items():
-        wrong = sorted(names ^ set(TASKS))
-        where = f"testdata/tasks.md, under {heading}"
-        assert not wrong, f"a task has no row, or a row no task, in {where}"
-    assert set(FLAGS) == {path.stem for path in PRESETS.glob("*.flags")}
-    assert {row["kind"] for row in ROWS.values()} == set(INPUTS)
+    presets = {path.stem for path in PRESETS.glob("*.flags")}
+    tables = {
+        "Tasks": ({*ROWS}, {*TASKS}),
+        "Inputs": ({*INPUTS}, {*KINDS}),
+        "Metrics": ({*EXAMPLES, unmeasured}, {*TASKS}),
+        "Presets": ({*FLAGS}, presets),
+    }
+    for heading, (rows, names) in tables.items():
+        where = f"a row in testdata/tasks.md, under {heading}"
+        assert sorted(names - rows) == [], f"these lack {where}"
+        assert sorted(rows - names) == [], (
+            f"these do not exist, but have {where}"
+        )
 
 
 @pytest.mark.parametrize("name", ROWS)
