@@ -6,8 +6,14 @@ from pathlib import Path
 
 import pytest
 
+import albert_tf
 from albert_tf.base.errors import InputError
-from albert_tf.tasks.registry import TASKS, find, load_task
+from albert_tf.conversion import huggingface_heads
+from albert_tf.library import models
+from albert_tf.model.task_heads import MODELS
+from albert_tf.tasks.losses import HEADS
+from albert_tf.tasks.registry import KINDS, TASKS, find, load_task
+from albert_tf.training import model_card
 
 TESTDATA = Path(__file__).parents[1] / "testdata"
 # Files that earlier versions of fine-tuning wrote.
@@ -22,6 +28,20 @@ def test_writings_of_a_name():
     assert find("SST_2") is find("sst2") is find("sst-2")
     with pytest.raises(InputError, match="classification, multilabel.*rte"):
         find("nothing")
+
+
+def test_every_table_has_every_kind():
+    """Each kind has a model, a loss, a Keras class and rows for the hub."""
+    classes = [getattr(models, name, None) for name in albert_tf.PUBLIC]
+    tables = {
+        "task_heads.MODELS": MODELS,
+        "losses.HEADS": HEADS,
+        "models": {k for c in classes for k in getattr(c, "kinds", ())},
+        "huggingface_heads.HEADS": huggingface_heads.HEADS,
+        "model_card.PIPELINES": model_card.PIPELINES,
+    }
+    missing = {name: {*KINDS} - {*table} for name, table in tables.items()}
+    assert missing == dict.fromkeys(tables, set())
 
 
 LONG = {"max_seq_length": 16, "max_query_length": 4}
