@@ -37,7 +37,7 @@ def our_trainer(case: dict):
     return FinetuningTrainer(
         distribution.make_strategy(distribution.DistributionConfig()),
         lambda: task.build_model(config, training.dtype_policy),
-        task.head,
+        task.objective,
         OptimizerConfig(optimizer="adamw", learning_rate=RATE),
         training,
         recipe=RecipeConfig(),

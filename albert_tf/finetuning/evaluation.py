@@ -59,7 +59,7 @@ class TaskEvaluator:
       task: the model's task.
       bucketed: whether to sort examples by length, which does not change the
         results.
-      outputs: a function to use instead of the head's `measured_outputs`, or
+      outputs: a function to use instead of `TaskObjective.measured_outputs`, or
         None.
     """
 
@@ -72,7 +72,7 @@ class TaskEvaluator:
     ):
         self.model, self.task, self.bucketed = model, task, bucketed
         self.tuned = task
-        self.outputs = outputs or task.head.measured_outputs
+        self.outputs = outputs or task.objective.measured_outputs
 
     def evaluate(self, split: Split) -> tuple[dict[str, float], Sequence[Any]]:
         """Return a split's metrics ({} without labels) and predictions."""
@@ -126,9 +126,9 @@ def load_evaluator(
     dtype: str = "float32",
 ) -> tuple[Evaluator, str]:
     """Return an evaluator of a model, and the model's fingerprint."""
-    config, head = AlbertConfig.from_model_dir(directory), task.head
+    config, objective = AlbertConfig.from_model_dir(directory), task.objective
     evaluator = Evaluator(
-        strategy, lambda: task.build_model(config, dtype), head, batch_size
+        strategy, lambda: task.build_model(config, dtype), objective, batch_size
     )
     prefix = checkpoints.restore_weights(evaluator.model, directory)
     distribution.broadcast(strategy, list(evaluator.weights.values()))
@@ -138,11 +138,11 @@ def load_evaluator(
 def averaged_outputs(task: Task) -> Callable:
     """Return a function that computes an ensemble's mean outputs and losses."""
 
-    head = task.head
+    objective = task.objective
 
     def outputs(ensemble, batch: Batch) -> dict[str, tf.Tensor]:
         member_outputs = [
-            head.outputs(member, batch) for member in ensemble.members
+            objective.outputs(member, batch) for member in ensemble.members
         ]
         mean = {
             name: tf.reduce_mean(
@@ -150,7 +150,7 @@ def averaged_outputs(task: Task) -> Callable:
             )
             for name in member_outputs[0]
         }
-        return head.with_losses(mean, batch)
+        return objective.with_losses(mean, batch)
 
     return outputs
 
@@ -184,7 +184,7 @@ def load_other(directory: str, setting: str, job: Job) -> Task:
 def check_members(directories: Sequence[str], job: Job) -> None:
     """Raise an error if the models cannot form an ensemble for the job."""
     require(
-        job.task.head.averages,
+        job.task.objective.averages,
         "The outputs of an `ensemble` must be logits; this task's outputs "
         "cannot be averaged.",
         task=job.task.name,
@@ -220,7 +220,9 @@ def load_ensemble(
     members = [evaluator.model for evaluator in evaluators]
     # `Evaluator` needs only these attributes of a model.
     model = types.SimpleNamespace(name="ensemble", weights=(), members=members)
-    evaluator = Evaluator(strategy, lambda: model, job.task.head, batch_size)
+    evaluator = Evaluator(
+        strategy, lambda: model, job.task.objective, batch_size
+    )
     return evaluator, "; ".join(fingerprints)
 
 

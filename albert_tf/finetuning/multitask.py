@@ -240,7 +240,7 @@ def task_evaluator(
     task = job.task
 
     def outputs(model, batch):
-        return task.head.measured_outputs(model.models[task.name], batch)
+        return task.objective.measured_outputs(model.models[task.name], batch)
 
     by_length = bucketed(s.run, trainer.strategy, "eval")
     return TaskEvaluator(trainer.evaluator, task, by_length, outputs)

@@ -264,11 +264,11 @@ def with_heads(model: Model, number: int, job: Job, data: DataConfig) -> Model:
     order = np.random.default_rng(0).permutation(len(examples))
     sample = [examples[i] for i in order[:HEAD_EXAMPLES]]
     features = job.task.features(sample, job.tokenizer)
-    head = job.task.head
+    objective = job.task.objective
     network = job.task.build_model(model.config, "float32")
     model.restore(network)
     importance = importances(
-        network, head, evaluation_batches(features, 1, bucketed=True)
+        network, objective, evaluation_batches(features, 1, bucketed=True)
     )
     for block, values in importance.items():
         print(f"{block}: {', '.join(f'{x:.2g}' for x in values)}")
@@ -285,7 +285,7 @@ def measure(model: Model, job: Job) -> dict[str, float]:
     evaluator = Evaluator(
         make_strategy(DistributionConfig()),
         lambda: task.build_model(model.config, "float32"),
-        task.head,
+        task.objective,
         EVAL_BATCH_SIZE,
     )
     model.restore(evaluator.model)

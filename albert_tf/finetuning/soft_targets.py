@@ -134,13 +134,13 @@ class SoftTargets:
     """
 
     def __init__(self, task: Task, recipe: RecipeConfig):
-        self.head, self.recipe = task.head, recipe
-        self.terms, self.metrics = self.head.terms, self.head.metrics
-        self.weights = self.head.weights
+        self.objective, self.recipe = task.objective, recipe
+        self.terms, self.metrics = self.objective.terms, self.objective.metrics
+        self.weights = self.objective.weights
 
     def losses(self, model, batch: Batch, seed) -> tuple[dict, dict]:
-        """Return losses as `Head.losses` does, but with soft targets."""
-        return self.head.losses(model, batch, seed, self.example_losses)
+        """Return `TaskObjective.losses`, but with soft targets."""
+        return self.objective.losses(model, batch, seed, self.example_losses)
 
     def example_losses(self, outputs: dict[str, tf.Tensor], batch: Batch):
         """Return the mixed loss of each example, [B]."""
@@ -154,15 +154,15 @@ class SoftTargets:
         else:
             share, temperature = recipe.label_smoothing, 1.0
             targets = {name: tf.zeros_like(x) for name, x in outputs.items()}
-        hard = self.head.example_losses(outputs, batch)
-        soft = self.head.soft_losses(outputs, targets, temperature, batch)
+        hard = self.objective.example_losses(outputs, batch)
+        soft = self.objective.soft_losses(outputs, targets, temperature, batch)
         return (1.0 - share) * hard + share * soft
 
 
 def objective_of(task: Task, recipe: RecipeConfig) -> Objective:
-    """Return a task's head, with soft targets if the recipe uses them."""
+    """Return a task's objective, with soft targets if the recipe uses them."""
     soft = recipe.label_smoothing or recipe.teacher
-    return SoftTargets(task, recipe) if soft else task.head
+    return SoftTargets(task, recipe) if soft else task.objective
 
 
 def with_teacher(
@@ -175,7 +175,7 @@ def with_teacher(
     Args:
       features: the features of the examples.
       outputs: the teacher's outputs, in the order of the examples.
-      token_outputs: see `Head`; these outputs have shape [N, T', ...], where T'
+      token_outputs: see `TaskObjective`; they have shape [N, T', ...], where T'
         is at most the maximum length.
     """
     inside = np.arange(features.max_seq_length) < features.lengths[:, None]
@@ -196,12 +196,12 @@ def with_teacher(
 def check_targets(recipe: RecipeConfig, task: Task) -> None:
     """Raise an error for soft targets that do not apply to the task."""
     require(
-        task.head.smooths or not recipe.label_smoothing,
+        task.objective.smooths or not recipe.label_smoothing,
         f"`label_smoothing` does not apply to tasks of kind {task.kind}.",
         label_smoothing=recipe.label_smoothing,
     )
     require(
-        not recipe.teacher or task.head.averages,
+        not recipe.teacher or task.objective.averages,
         f"`teacher` does not apply to tasks of kind {task.kind} whose "
         "outputs are not logits.",
         teacher=recipe.teacher,
@@ -224,7 +224,7 @@ def load_teacher(directory: str, job: Job) -> Task:
         teacher=directory,
     )
     require(
-        task.head.averages == job.task.head.averages,
+        task.objective.averages == job.task.objective.averages,
         "`teacher` must have the simple `answer_head`, like its student.",
         teacher=directory,
         answer_head=task.config.answer_head,
@@ -248,11 +248,13 @@ def teach(
     print(f"Computing outputs of teacher {directory} for the training examples")
     outputs = evaluator.predict(
         lambda: evaluation_batches(split.features, batch_size, bucketed),
-        task.head.outputs,
+        task.objective.outputs,
     )
     if task.has_classes and task.labels != job.task.labels:
         order = [task.labels.index(label) for label in job.task.labels]
         outputs = {name: value[..., order] for name, value in outputs.items()}
-    features = with_teacher(split.features, outputs, task.head.token_outputs)
+    features = with_teacher(
+        split.features, outputs, task.objective.token_outputs
+    )
     train = (dataclasses.replace(split, features=features),)
     return dataclasses.replace(job, train=train, teacher=fingerprint)

@@ -29,7 +29,7 @@ from albert_tf.library.training_metrics import (
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.layers import with_defaults
 from albert_tf.model.ops import freed_with_graph, next_seed
-from albert_tf.tasks.losses import ClassHead, Head
+from albert_tf.tasks.losses import ClassObjective, TaskObjective
 from albert_tf.tasks.registry import task_of
 from albert_tf.tasks.task import Task
 from albert_tf.text.tokenizers import Tokenizer
@@ -48,13 +48,13 @@ def whole_numbers(x: Any) -> Any:
     return tf.cast(x, tf.int32) if is_mean else x
 
 
-def checked_smoothing(value: Any, head: Head, loss: Any) -> float:
+def checked_smoothing(value: Any, objective: TaskObjective, loss: Any) -> float:
     """Return the label smoothing as a float, or raise `InputError`."""
     smoothing = as_type("label_smoothing", value, float)
     rule = "`label_smoothing` must be at least 0 and below 1."
     require(0 <= smoothing < 1, rule, label_smoothing=smoothing)
     rule = "`label_smoothing` needs a task with classes and the task's loss."
-    possible = loss is None and head.smooths or not smoothing
+    possible = loss is None and objective.smooths or not smoothing
     require(possible, rule, label_smoothing=smoothing, loss=loss)
     return smoothing
 
@@ -144,11 +144,11 @@ class NetworkModel(ModelWithTokenizer):
         batch = with_defaults(input_ids, input_mask, segment_ids)
         batch = self.with_task_inputs(batch)
         seed = next_seed(self.network.seed_generator) if training else None
-        outputs = self.task.head.outputs(self.network, batch, seed)
+        outputs = self.task.objective.outputs(self.network, batch, seed)
         return outputs["logits"] if set(outputs) == {"logits"} else outputs
 
     def named_inputs(self, inputs, extra):
-        further = self.task.head.further_inputs
+        further = self.task.objective.further_inputs
         return self.network.named_inputs(inputs, extra, further)
 
     def with_task_inputs(self, batch: dict) -> dict:
@@ -198,13 +198,15 @@ class NetworkModel(ModelWithTokenizer):
           **kwargs: passed to `keras.Model.compile`.
         """
         self._freeze_unread()  # `albert.trainable = True` unfreezes all layers
-        self.own_loss, head = loss is None, self.task.head
+        self.own_loss, objective = loss is None, self.task.objective
         check_loss(loss)
-        self.label_smoothing = checked_smoothing(label_smoothing, head, loss)
+        self.label_smoothing = checked_smoothing(
+            label_smoothing, objective, loss
+        )
         requested = {"metrics": metrics, "weighted_metrics": weighted_metrics}
         self._requested = SimpleNamespace(**requested)
         plain, weighted = (
-            keras_metrics(x, self.task, head) for x in requested.values()
+            keras_metrics(x, self.task, objective) for x in requested.values()
         )
         self._official.metrics = [
             m for m in (*plain, *weighted) if isinstance(m, OfficialMetric)
@@ -275,14 +277,14 @@ class NetworkModel(ModelWithTokenizer):
         args = x, y, self(x, training=False), sample_weight
         loss = self.compute_loss(*args, training=False)
         loss *= tf.distribute.get_strategy().num_replicas_in_sync
-        batch = loss_inputs(self.task.head, *args[:3])[1]
+        batch = loss_inputs(self.task.objective, *args[:3])[1]
         weight = tf.reduce_sum(self._loss_weights(batch, sample_weight))
         self._loss_tracker.update_state(loss, sample_weight=weight)
         return self.compute_metrics(*args)
 
     def _loss_weights(self, batch: dict, sample_weight: Any) -> tf.Tensor:
         """Return the weight of each row's loss, [B]."""
-        weights = self.task.head.loss_weights(batch)
+        weights = self.task.objective.loss_weights(batch)
         if sample_weight is not None:
             weights *= tf.cast(sample_weight, tf.float32)
         return weights
@@ -291,21 +293,21 @@ class NetworkModel(ModelWithTokenizer):
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
     ):
         """Return the mean of the task's loss, or of the compiled loss."""
-        head = self.task.head
+        objective = self.task.objective
         if not self.own_loss:
             args = y, y_pred, sample_weight
             loss = keras.losses.get(*keras.tree.flatten(self.loss)[:1])
-            if isinstance(head, ClassHead) and is_of_keras(loss):
-                args = with_label_form(loss, *words_only(head, *args))
+            if isinstance(objective, ClassObjective) and is_of_keras(loss):
+                args = with_label_form(loss, *words_only(objective, *args))
                 if getattr(loss, "reduction", MEAN) == MEAN:
-                    args = *args[:2], mean_of_words(head, y, args[2])
+                    args = *args[:2], mean_of_words(objective, y, args[2])
             return super().compute_loss(x, *args, training)
-        outputs, batch = loss_inputs(head, x, y, y_pred)
+        outputs, batch = loss_inputs(objective, x, y, y_pred)
         weights = self._loss_weights(batch, sample_weight)
-        losses = head.example_losses(outputs, batch)
+        losses = objective.example_losses(outputs, batch)
         if training and self.label_smoothing:
             uniform = {name: tf.zeros_like(x) for name, x in outputs.items()}
-            soft = head.soft_losses(outputs, uniform, 1.0, batch)
+            soft = objective.soft_losses(outputs, uniform, 1.0, batch)
             losses += self.label_smoothing * (soft - losses)
         total = tf.reduce_sum(losses * weights)
         loss = tf.math.divide_no_nan(total, tf.reduce_sum(weights))

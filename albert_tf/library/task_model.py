@@ -217,21 +217,25 @@ class TaskModel(NetworkModel):
         if isinstance(x, Mapping):
             return self.named_inputs(x, {})
         if isinstance(x, tuple):
-            labels = (without_spare_axis(self.task.head, y) for y in x[1:2])
+            labels = (
+                without_spare_axis(self.task.objective, y) for y in x[1:2]
+            )
             return (self.encoded(x[0]), *labels, *x[2:])
         if isinstance(x, tf.data.Dataset):
             x = user_data.with_ranks(x)
             spec = x.element_spec
             parts = spec if isinstance(spec, tuple) else (spec,)
             self.encoded(parts[0])
-            if any(has_spare_axis(self.task.head, y) for y in parts[1:2]):
+            if any(has_spare_axis(self.task.objective, y) for y in parts[1:2]):
                 return x.map(lambda ids, y, *rest: (ids, y[..., 0], *rest))
         return x
 
     def _arguments(self, x, y, weights, size, part, shuffle=False) -> dict:
         """Return the data as arguments of Keras's own `fit` or `evaluate`."""
         if is_encoded(x):
-            y = without_spare_axis(self.task.head, labels_of_ids(y, self.task))
+            y = without_spare_axis(
+                self.task.objective, labels_of_ids(y, self.task)
+            )
             if isinstance(weights, list):
                 weights = np.array(weights)
             arguments = {"y": y, "sample_weight": weights, "batch_size": size}
@@ -445,14 +449,14 @@ class TaskModel(NetworkModel):
 
     def _outputs(self, features: Features, size: int, **kwargs) -> dict:
         """Return the head's outputs for all rows."""
-        head = self.task.head
+        objective = self.task.objective
         if self.task.unlabeled:
             # Each text is a row of its own: a graph that Keras traced for pairs
             # would not accept texts, or would have an unknown rank.
             changes = {"rows_per_example": 1, "arrays": {}}
             features = dataclasses.replace(features, **changes)
         order = np.arange(len(features))
-        if self.bucketed and not (head.token_outputs or self.label_inputs):
+        if self.bucketed and not (objective.token_outputs or self.label_inputs):
             batches, order = feature_batches.batches_by_length(features, size)
         else:
             batches = feature_batches.batches_in_memory(features, size, False)

@@ -17,7 +17,12 @@ import tensorflow as tf
 
 from albert_tf.base.errors import InputError, require
 from albert_tf.library.feature_batches import LABELS, WEIGHTS
-from albert_tf.tasks.losses import ClassHead, Head, SpanHead, TagHead
+from albert_tf.tasks.losses import (
+    ClassObjective,
+    SpanObjective,
+    TagObjective,
+    TaskObjective,
+)
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task import Task
 
@@ -27,62 +32,66 @@ OF_PROBABILITIES = ("kl_divergence", "poisson", "dice", "tversky")
 AUTOMATIC = ("ce", "crossentropy")  # names for which Keras selects a loss
 
 
-def has_spare_axis(head: Head, y: Any) -> bool:
+def has_spare_axis(objective: TaskObjective, y: Any) -> bool:
     """Return whether labels have an unexpected last axis of size 1."""
     shape = y.shape if hasattr(y, "shape") else np.shape(y)
-    return len(shape) == head.label_rank + 1 and shape[-1] == 1
+    return len(shape) == objective.label_rank + 1 and shape[-1] == 1
 
 
-def without_spare_axis(head: Head, y: Any) -> Any:
+def without_spare_axis(objective: TaskObjective, y: Any) -> Any:
     """Remove a spare last axis from labels: [B, 1], for example, becomes [B].
 
     If labels had different ranks, Keras would trace the step for an unknown
     rank.
     """
-    if y is None or not has_spare_axis(head, y):
+    if y is None or not has_spare_axis(objective, y):
         return y
     return (y if tf.is_tensor(y) else np.asarray(y))[..., 0]
 
 
-def head_labels(head: Head, y: Any, y_pred: Any) -> Any:
-    """Return a batch's labels in the type and shape that the head expects.
+def expected_labels(objective: TaskObjective, y: Any, y_pred: Any) -> Any:
+    """Return a batch's labels in the type and shape of an objective.
 
     Along with ids, users can pass labels of other shapes, such as [B, 1].
     """
-    y = without_spare_axis(head, y)
+    y = without_spare_axis(objective, y)
     several = isinstance(y_pred, dict)
     are_rows = not several and len(y.shape) == len(y_pred.shape)  # [B, C]
-    return tf.cast(y, tf.float32 if are_rows else head.label_dtype)
+    return tf.cast(y, tf.float32 if are_rows else objective.label_dtype)
 
 
-def loss_inputs(head: Head, x: dict, y: Any, y_pred: Any) -> tuple[dict, dict]:
-    """Return outputs and a batch in the form that the head's losses expect."""
+def loss_inputs(
+    objective: TaskObjective, x: dict, y: Any, y_pred: Any
+) -> tuple[dict, dict]:
+    """Return outputs and a batch in the form that an objective expects."""
     outputs = y_pred if isinstance(y_pred, dict) else {"logits": y_pred}
     number = tf.shape(next(iter(outputs.values())))[0]
-    labels = {} if y is None else {LABELS: head_labels(head, y, y_pred)}
-    # No example is padding, and the head does not apply users' weights.
+    labels = {}
+    if y is not None:
+        labels = {LABELS: expected_labels(objective, y, y_pred)}
+    # No example is padding, and the objective does not apply users' weights.
     return outputs, x | labels | {WEIGHTS: tf.ones([number])}
 
 
-class HeadMetric(keras.metrics.Mean):
-    """The mean of a metric that a task's head computes.
+class ObjectiveMetric(keras.metrics.Mean):
+    """The mean of a metric that a task's objective computes.
 
     Args:
       name: the name in the logs.
-      head: the head that computes `metric`.
-      metric: the head's name for the metric.
+      objective: the objective that computes `metric`.
+      metric: the objective's name for the metric.
     """
 
-    def __init__(self, name: str, head: Head, metric: str):
+    def __init__(self, name: str, objective: TaskObjective, metric: str):
         super().__init__(name=name)
-        self.head, self.metric, self._direction = head, metric, "up"
+        self.objective, self.metric, self._direction = objective, metric, "up"
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        outputs, batch = loss_inputs(self.head, {}, y_true, y_pred)
-        counts = self.head.label_counts(batch)
+        outputs, batch = loss_inputs(self.objective, {}, y_true, y_pred)
+        counts = self.objective.label_counts(batch)
         if sample_weight is not None:
             counts *= tf.cast(sample_weight, tf.float32)
-        values = self.head.example_metrics(outputs, batch)[self.metric]
+        values = self.objective.example_metrics(outputs, batch)[self.metric]
         return super().update_state(values, counts)
 
 
@@ -176,14 +185,16 @@ def label_form(obj: Any) -> str:
     return "numbers" if of_numbers else "rows"
 
 
-def words_only(head: Head, y: Any, y_pred: Any, weights: Any) -> tuple:
+def words_only(
+    objective: TaskObjective, y: Any, y_pred: Any, weights: Any
+) -> tuple:
     """Flatten the labels, outputs and weights of tokens to a single axis.
 
     Tokens without a tag have a weight of 0. No token is removed, because XLA
     needs fixed shapes. For tasks without tags, the arguments are returned
     unchanged.
     """
-    if not isinstance(head, TagHead):
+    if not isinstance(objective, TagObjective):
         return y, y_pred, weights
     tagged = tf.cast(y >= 0, tf.float32)  # [B, T]
     if weights is not None:
@@ -193,15 +204,15 @@ def words_only(head: Head, y: Any, y_pred: Any, weights: Any) -> tuple:
     return y, y_pred, tf.reshape(tagged, [-1])
 
 
-def mean_of_words(head: Head, y: Any, weights: Any) -> Any:
+def mean_of_words(objective: TaskObjective, y: Any, weights: Any) -> Any:
     """Scale weights so that a mean over all tokens is a mean over words.
 
     Args:
-      head: the task's head.
+      objective: the task's objective.
       y: labels, -1 for tokens without a tag.
       weights: the tokens' weights, which are 0 for tokens without a tag.
     """
-    if not isinstance(head, TagHead):
+    if not isinstance(objective, TagObjective):
         return weights
     words = tf.reduce_sum(tf.cast(y >= 0, tf.float32))
     share = tf.math.divide_no_nan(tf.cast(tf.size(y), tf.float32), words)
@@ -234,17 +245,17 @@ class Adapted(keras.metrics.Metric):
     evaluate class 1 if there are two classes, and every class otherwise.
     """
 
-    def __init__(self, metric: keras.metrics.Metric, head: Head):
+    def __init__(self, metric: keras.metrics.Metric, objective: TaskObjective):
         super().__init__(name=metric.name)
-        self.metric, self.head = metric, head
+        self.metric, self.objective = metric, objective
         self.expects_probabilities = takes_probabilities(metric)
         if hasattr(metric, "_direction"):
             self._direction = metric._direction
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         if self.expects_probabilities:
-            y_pred = self.head.task.probabilities(y_pred)
-        words = words_only(self.head, y_true, y_pred, sample_weight)
+            y_pred = self.objective.task.probabilities(y_pred)
+        words = words_only(self.objective, y_true, y_pred, sample_weight)
         return self.metric.update_state(*with_label_form(self.metric, *words))
 
     def reset_state(self):
@@ -281,39 +292,40 @@ def official_names(task: Task) -> set[str]:
     return names
 
 
-def keras_metric(metric: Any, task: Task, head: Head) -> Any:
+def keras_metric(metric: Any, task: Task, objective: TaskObjective) -> Any:
     """Convert a single metric from `compile` to a Keras metric."""
     name = metric.lower() if isinstance(metric, str) else ""
     name = SHORT.get(name, name)
-    if name in head.metrics:
-        return HeadMetric(metric, head, name)
+    if name in objective.metrics:
+        return ObjectiveMetric(metric, objective, name)
     official = official_names(task)
     if name in official:
         return OfficialMetric(name)
-    allowed = not isinstance(head, SpanHead)  # a span head has several outputs
+    # Models that predict spans have several outputs.
+    allowed = not isinstance(objective, SpanObjective)
     rule = f"`metrics` of a {task.kind} task may be "
-    rule += ", ".join(sorted({*head.metrics, *official}))
+    rule += ", ".join(sorted({*objective.metrics, *official}))
     rule += ", and Keras's metrics." if allowed else "."
     require(allowed and name != "accuracy", rule, metrics=metric)
     try:
         resolved = keras.metrics.get(metric)
     except (ValueError, TypeError):
         raise InputError(f"{rule} Received: metrics={metric}") from None
-    if not (isinstance(head, ClassHead) and is_of_keras(resolved)):
+    if not (isinstance(objective, ClassObjective) and is_of_keras(resolved)):
         return metric
     if not isinstance(resolved, keras.metrics.Metric):
         title = getattr(resolved, "__name__", "metric")
         resolved = keras.metrics.MeanMetricWrapper(resolved, title)
-    return Adapted(resolved, head)
+    return Adapted(resolved, objective)
 
 
-def keras_metrics(metrics: Any, task: Task, head: Head) -> list:
+def keras_metrics(metrics: Any, task: Task, objective: TaskObjective) -> list:
     """Convert the `metrics` argument of `compile` to a list of Keras metrics.
 
     Args:
       metrics: a name, a metric, a list of these, or None.
       task: the task to learn.
-      head: the task's head.
+      objective: the task's objective.
     """
     listed = (m for m in keras.tree.flatten(metrics) if m is not None)
-    return [keras_metric(m, task, head) for m in listed]
+    return [keras_metric(m, task, objective) for m in listed]

@@ -20,13 +20,13 @@ from albert_tf.model.task_heads import IMPOSSIBLE, two_crops
 from albert_tf.text.packing import INPUTS
 from albert_tf.training.evaluator import Batch
 
-LOSS_WEIGHTS = "loss_weights"  # a key of `Head.measured_outputs`
+LOSS_WEIGHTS = "loss_weights"  # a key of `TaskObjective.measured_outputs`
 LABEL_WEIGHTS = "label_weights"  # a key of features with weighted labels
 
 Outputs = dict[str, tf.Tensor]
 
 
-class Head(abc.ABC):
+class TaskObjective(abc.ABC):
     """The training `Objective` of a task: its loss and metrics.
 
     Attributes:
@@ -144,8 +144,8 @@ class Head(abc.ABC):
         )
 
 
-class ClassHead(Head):
-    """A head whose label is one of several classes.
+class ClassObjective(TaskObjective):
+    """The objective if a label is one of several classes.
 
     A label may also be a list of target probabilities, one for each class.
     """
@@ -171,8 +171,8 @@ class ClassHead(Head):
         return {"accuracy": hits(logits, labels)}
 
 
-class SetHead(ClassHead):
-    """A head whose label is a set of any number of classes."""
+class SetObjective(ClassObjective):
+    """The objective if a label is a set of any number of classes."""
 
     label_dtype, label_rank = "float32", 2
 
@@ -203,8 +203,8 @@ class SetHead(ClassHead):
         return {"accuracy": tf.cast(tf.reduce_all(correct, -1), tf.float32)}
 
 
-class NumberHead(Head):
-    """A head for one or more numbers; the loss is the mean squared error.
+class NumberObjective(TaskObjective):
+    """The objective for one or more numbers: the mean squared error.
 
     The released code uses the same loss.
     """
@@ -226,8 +226,8 @@ class NumberHead(Head):
         return self._errors(outputs, self.task.numbers(targets["logits"]))
 
 
-class ChoiceHead(ClassHead):
-    """A head for one of several choices; an example may have fewer than C."""
+class ChoiceObjective(ClassObjective):
+    """The objective for choices; an example may have fewer than C of them."""
 
     further_inputs = ("choice_mask",)
 
@@ -247,8 +247,8 @@ class ChoiceHead(ClassHead):
         return super().soft_losses(outputs, present, temperature, batch)
 
 
-class TagHead(ClassHead):
-    """A head for tags, which belong to the first piece of every word.
+class TagObjective(ClassObjective):
+    """The objective for tags, which belong to the first piece of every word.
 
     A row's loss and metrics are means over its words, and the row's weight is
     the number of its words. Means over a batch are therefore means over words.
@@ -290,8 +290,8 @@ class TagHead(ClassHead):
         return {"accuracy": weighted_mean(correct, self._words(batch))}
 
 
-class SpanHead(Head):
-    """A head that predicts an answer's first and last tokens independently."""
+class SpanObjective(TaskObjective):
+    """The objective if an answer's first and last tokens are independent."""
 
     metrics, smooths, label_rank = (), False, 2
     token_outputs: ClassVar = {
@@ -312,8 +312,8 @@ class SpanHead(Head):
         return 0.5 * (start + end)
 
 
-class BeamHead(SpanHead):
-    """The released head for SQuAD 2.0, in which ends depend on starts."""
+class BeamObjective(SpanObjective):
+    """The objective of the released head for SQuAD 2.0."""
 
     averages = False
     token_outputs: ClassVar = {}
@@ -341,8 +341,8 @@ class BeamHead(SpanHead):
         return 0.5 * loss
 
 
-class EmbeddingHead(Head):
-    """A head for vectors whose cosine is high for matching texts.
+class EmbeddingObjective(TaskObjective):
+    """The objective for vectors whose cosine is high for matching texts.
 
     Without scores, the loss is the cross entropy of choosing a text's match
     from the matches and negatives of all rows in a replica's micro-batch. With
@@ -380,14 +380,14 @@ class EmbeddingHead(Head):
         raise NotImplementedError
 
 
-# The class of the head for each `Task.head_kind`.
-HEADS: dict[str, type[Head]] = {
-    "classification": ClassHead,
-    "multilabel": SetHead,
-    "regression": NumberHead,
-    "multiple_choice": ChoiceHead,
-    "token_classification": TagHead,
-    "question_answering": SpanHead,
-    "beam": BeamHead,
-    "embedding": EmbeddingHead,
+# The class of the objective for each `Task.head_kind`.
+OBJECTIVES: dict[str, type[TaskObjective]] = {
+    "classification": ClassObjective,
+    "multilabel": SetObjective,
+    "regression": NumberObjective,
+    "multiple_choice": ChoiceObjective,
+    "token_classification": TagObjective,
+    "question_answering": SpanObjective,
+    "beam": BeamObjective,
+    "embedding": EmbeddingObjective,
 }

@@ -207,7 +207,7 @@ class Task(abc.ABC):
 
     @property
     def head_kind(self) -> str:
-        """The task's key in `MODELS` and in `HEADS`."""
+        """The task's key in `MODELS` and in `OBJECTIVES`."""
         return self.kind
 
     @property
@@ -238,11 +238,11 @@ class Task(abc.ABC):
         return outputs if isinstance(outputs, dict) else {self.output: outputs}
 
     @functools.cached_property
-    def head(self):
-        """The task's loss and training metrics, a `Head`."""
-        from albert_tf.tasks.losses import HEADS
+    def objective(self):
+        """The task's loss and training metrics, a `TaskObjective`."""
+        from albert_tf.tasks.losses import OBJECTIVES
 
-        return HEADS[self.head_kind](self)
+        return OBJECTIVES[self.head_kind](self)
 
     # Examples in memory.
 

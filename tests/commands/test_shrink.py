@@ -143,7 +143,7 @@ def test_the_head_that_matters_most_stays(finished, opinions, tmp_path):
     checkpoints.restore_weights(model, source)
     examples = task.read("train", opinions["train_file"])
     batches = evaluation_batches(task.features(examples, tokenizer), 1)
-    worth = importances(model, task.head, batches)
+    worth = importances(model, task.objective, batches)
     worth = worth["attention_0_0"]
     assert abs(worth[0] - worth[1]) > 1e-3 * worth.max()
     best = slice(8 * worth.argmax(), 8 * worth.argmax() + 8)

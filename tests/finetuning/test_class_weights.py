@@ -111,7 +111,7 @@ def test_labels_are_weighted(kind, words):
     keras.utils.set_random_seed(1)
     model = job.task.build_model(CONFIG, "float32")
     ordered = next(iter(evaluation_batches(features, 8)))
-    rows = job.task.head.outputs(model, ordered)["logits"].numpy()
+    rows = job.task.objective.outputs(model, ordered)["logits"].numpy()
     objective = objective_of(job.task, RecipeConfig(label_smoothing=SHARE))
     batch = next(iter(training_batches(features, batch_size=8, seed=1)))
     pieces = [cut(batch, 4, i) for i in range(4)]

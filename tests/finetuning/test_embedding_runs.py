@@ -120,14 +120,14 @@ def test_the_loss_is_that_of_the_real_rows(trained, tables):
     vectors = np.random.default_rng(3).normal(size=[8, 3, 4]).astype("f4")
     (batch,) = evaluation_batches(features, 8)
     outputs = {"embedding": tf.constant(vectors)}
-    losses = task.head.example_losses(outputs, batch).numpy()
+    losses = task.objective.example_losses(outputs, batch).numpy()
     real = vectors[:5]
     others = np.concatenate([real[:, 1], real[:, 2]])
     logits = real[:, 0] @ others.T / 0.05
     logits -= logits.max(1, keepdims=True)
     expected = np.log(np.exp(logits).sum(1)) - np.diag(logits)
     np.testing.assert_allclose(losses[:5], expected, rtol=1e-4, atol=1e-4)
-    weights = task.head.loss_weights(batch).numpy()
+    weights = task.objective.loss_weights(batch).numpy()
     assert weights.tolist() == [1] * 5 + [0] * 3
 
 

@@ -227,7 +227,7 @@ def test_a_smaller_student(taught):
     kind, objective, teacher, features = taught
     config = dataclasses.replace(teacher.albert.config, num_hidden_layers=1)
     keras.utils.set_random_seed(5)
-    student = objective.head.task.build_model(config, "float32")
+    student = objective.objective.task.build_model(config, "float32")
     loss, gradients = soft_loss(objective, student, features, True)
     distance = expected(kind, features, teacher, student)
     np.testing.assert_allclose(loss, distance, rtol=1e-4)

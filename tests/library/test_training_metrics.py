@@ -27,7 +27,7 @@ from albert_tf.library.training_metrics import (
     takes_probabilities,
     words_only,
 )
-from albert_tf.tasks.losses import TagHead
+from albert_tf.tasks.losses import TagObjective
 from albert_tf.tasks.registry import find
 from albert_tf.training.keras_optimizers import AdamW
 
@@ -264,7 +264,7 @@ def test_labels_beside_ids_are_those_beside_texts(shallow, form, dtype):
     for cls, how, labels in cases:
         keras.utils.set_random_seed(1)
         model = cls.load(shallow, classifier_dropout=0.0, **how)
-        metrics = model.task.head.metrics
+        metrics = model.task.objective.metrics
         model.compile(AdamW(0.0), metrics=[*metrics], run_eagerly=True)
         texts = TEXTS[: len(row)]
         ids = model.tokenizer(texts, max_length=16)
@@ -379,16 +379,16 @@ def test_xla_leaves_out_tokens_without_a_tag():
     weights, words = np.array([1.0, 3.0], "f4"), tags >= 0
     task = find("token_classification")
     task = dataclasses.replace(task, labels=("a", "b", "c"))
-    head = TagHead(task)
+    objective = TagObjective(task)
     loss = losses.SparseCategoricalCrossentropy(from_logits=True)
     auc = measures.AUC(num_thresholds=500)
-    metric = Adapted(auc, head)
+    metric = Adapted(auc, objective)
 
     @tf.function(jit_compile=True, autograph=False)
     def compiled(tags, logits, weights):
-        y, y_pred, shares = words_only(head, tags, logits, weights)
+        y, y_pred, shares = words_only(objective, tags, logits, weights)
         metric.update_state(tags, logits, weights)
-        return loss(y, y_pred, mean_of_words(head, tags, shares))
+        return loss(y, y_pred, mean_of_words(objective, tags, shares))
 
     found = compiled(*map(tf.constant, (tags, logits, weights)))
     chances = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
@@ -429,7 +429,7 @@ def test_losses_of_every_output_get_a_label_of_each(shallow, loss, wanted):
     found = model.compute_loss({}, tf.constant(y), tf.constant(outputs))
     rows = np.eye(2)[y]
     assert float(found) == pytest.approx(wanted(rows, outputs), rel=1e-5)
-    (metric,) = keras_metrics(["mse"], model.task, model.task.head)
+    (metric,) = keras_metrics(["mse"], model.task, model.task.objective)
     metric.update_state(tf.constant(y), tf.constant(outputs))
     mean = ((rows - outputs) ** 2).mean()
     assert float(metric.result()) == pytest.approx(mean, rel=1e-5)

@@ -39,7 +39,7 @@ def test_ids_equal_the_python_model(signatures, pretrained_model, tokenizer):
 def test_a_server_needs_no_loss(tmp_path, pretrained_dir, monkeypatch):
     """A served model has the layers of a task, but not the task's loss."""
     finetuned(tmp_path / "m", pretrained_dir, "classification", ("a", "b"))
-    monkeypatch.setattr(losses, "HEADS", {})
+    monkeypatch.setattr(losses, "OBJECTIVES", {})
     assert "classify" in server_of(tmp_path / "m").signatures
 
 

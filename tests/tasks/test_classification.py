@@ -66,11 +66,11 @@ def test_cross_entropy_and_probabilities(tmp_path):
     logits = np.array([[1, 2, 0], [0, 3, 1], [2, 0, -1]], np.float32)
     batch = {"labels": task.targets([e.label for e in examples])}
     expected = softmax(logits, -1)
-    losses = task.head.example_losses({"logits": logits}, batch)
+    losses = task.objective.example_losses({"logits": logits}, batch)
     np.testing.assert_allclose(
         losses, -np.log(expected[range(3), range(3)]), rtol=1e-5
     )
-    hits = task.head.example_metrics({"logits": logits}, batch)["accuracy"]
+    hits = task.objective.example_metrics({"logits": logits}, batch)["accuracy"]
     assert hits.numpy().tolist() == [0.0, 1.0, 0.0]
     predictions = task.predictions(examples, {"logits": logits}, None)
     assert [p.label for p in predictions] == ["y", "y", "x"]
@@ -84,7 +84,7 @@ def test_squared_error(tmp_path):
     task, examples = trained(tmp_path, "regression", 1.5, -2, 0)
     logits = np.array([[1.25], [0.5], [2.75]], np.float32)
     batch = {"labels": task.targets([e.label for e in examples])}
-    losses = task.head.example_losses({"logits": logits}, batch)
+    losses = task.objective.example_losses({"logits": logits}, batch)
     assert losses.numpy().tolist() == [0.0625, 6.25, 7.5625]
     predictions = task.predictions(examples, {"logits": logits}, None)
     assert [p.label for p in predictions] == [1.25, 0.5, 2.75]
@@ -158,9 +158,9 @@ def test_sets_of_classes(tmp_path):
     batch = {"labels": targets}
     p = 1 / (1 + np.exp(-logits))
     expected = -np.log(np.where(targets > 0, p, 1 - p)).mean(-1)
-    losses = task.head.example_losses({"logits": logits}, batch)
+    losses = task.objective.example_losses({"logits": logits}, batch)
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
-    hits = task.head.example_metrics({"logits": logits}, batch)["accuracy"]
+    hits = task.objective.example_metrics({"logits": logits}, batch)["accuracy"]
     assert hits.numpy().tolist() == [0.0, 1.0, 1.0]
     predictions = task.predictions(examples, {"logits": logits}, None)
     assert [p.label for p in predictions] == [("x", "z"), (), ("x", "z")]

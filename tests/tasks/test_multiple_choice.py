@@ -102,7 +102,7 @@ def test_a_batch_has_an_axis_of_choices(words):
     assert batch["labels"].numpy()[:2].tolist() == [0, 1]
     assert batch["example_weights"].numpy().tolist() == [1, 1, 0, 0]
     model = task.build_model(tiny.SHALLOW, "float32")
-    logits = task.head.measured_outputs(model, batch)
+    logits = task.objective.measured_outputs(model, batch)
     assert logits["task_loss"].shape == (4,)
     (first, second), _ = np.split(logits["logits"].numpy(), 2)
     assert first[2] < -9000 and second.min() > -10

@@ -160,7 +160,7 @@ def test_both_heads_answer(words, head):
     task = make_task(head)
     features, batch = first_batch(task, words)
     model = task.build_model(tiny.SHALLOW, "float32")
-    outputs = task.head.measured_outputs(model, batch)
+    outputs = task.objective.measured_outputs(model, batch)
     outputs = {k: v.numpy() for k, v in outputs.items()}
     assert outputs.pop("task_loss").shape == (len(features),)
     assert not any(
@@ -177,7 +177,7 @@ def test_loss_of_the_simple_head():
     rng = np.random.default_rng(1)
     start, end = rng.normal(size=(2, 3, 5)).astype(np.float32)
     labels = np.array([[1, 2], [0, 0], [4, 4]], np.int32)
-    losses = make_task().head.example_losses(
+    losses = make_task().objective.example_losses(
         {"start_logits": start, "end_logits": end}, {"labels": labels}
     )
 
@@ -196,7 +196,7 @@ def test_loss_of_the_beam_head():
     start, end = np.log(np.full([2, 2, 4], 0.25, np.float32))
     labels = np.array([[2, 3], [0, 0]], np.int32)
     logits = np.array([1.5, -0.5], np.float32)
-    losses = make_task("beam").head.example_losses(
+    losses = make_task("beam").objective.example_losses(
         {
             "start_log_probs": start,
             "end_log_probs": end,
@@ -307,7 +307,7 @@ def test_the_loss_reaches_every_variable(words):
     _, batch = first_batch(task, words)
     model = task.build_model(tiny.SHALLOW, "float32")
     with tf.GradientTape() as tape:
-        sums, _ = task.head.losses(model, batch, tf.constant([1, 2]))
+        sums, _ = task.objective.losses(model, batch, tf.constant([1, 2]))
     variables = [
         v
         for v in model.trainable_variables

@@ -11,7 +11,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.conversion import huggingface_heads
 from albert_tf.library import models
 from albert_tf.model.task_heads import MODELS
-from albert_tf.tasks.losses import HEADS
+from albert_tf.tasks.losses import OBJECTIVES
 from albert_tf.tasks.registry import KINDS, TASKS, find, load_task
 from albert_tf.training import model_card
 
@@ -35,7 +35,7 @@ def test_every_table_has_every_kind():
     classes = [getattr(models, name, None) for name in albert_tf.PUBLIC]
     tables = {
         "task_heads.MODELS": MODELS,
-        "losses.HEADS": HEADS,
+        "losses.OBJECTIVES": OBJECTIVES,
         "models": {k for c in classes for k in getattr(c, "kinds", ())},
         "huggingface_heads.HEADS": huggingface_heads.HEADS,
         "model_card.PIPELINES": model_card.PIPELINES,

@@ -120,7 +120,7 @@ def test_the_loss_is_the_mean_over_words():
         logits[row, position].argmax() == tag for row, position, tag in words
     ]
     for objective, share in (
-        (task.head, 0.0),
+        (task.objective, 0.0),
         (SoftTargets(task, RecipeConfig(label_smoothing=0.3)), 0.3),
     ):
         sums, metrics = objective.losses(lambda *_, **__: logits, batch, None)
@@ -142,14 +142,14 @@ def test_the_loss_of_an_evaluation_is_the_mean_over_words(words):
     evaluator = Evaluator(
         tf.distribute.get_strategy(),
         lambda: task.build_model(tiny.SHALLOW, "float32"),
-        task.head,
+        task.objective,
         3,
     )
 
     def batches():
         return evaluation_batches(features, 3)
 
-    outputs = evaluator.predict(batches, task.head.outputs)
+    outputs = evaluator.predict(batches, task.objective.outputs)
     log_p = log_softmax(outputs["logits"], -1)
     labels = features.token_arrays["labels"]
     inside = np.arange(8) < features.lengths[:, None]
