@@ -162,7 +162,7 @@ class Step:
     def variables(self) -> dict[str, tf.Variable]:
         """Return {name: variable} for all variables that the step reads."""
         rate = self.trainer.rate
-        rate_variables = {"rate_factor": rate.factor, "clock": rate.clock}
+        rate_variables = {"rate_factor": rate.factor, "clock": rate.course}
         return self.trainer.state() | {
             f"optimizer/{n}": v for n, v in rate_variables.items()
         }

@@ -91,19 +91,19 @@ class Clock:
       end: the schedule position at which all schedules end.
       step: the step at which the schedule position was last set.
       position: the schedule position at `step`.
-      pace: the amount by which each step after `step` advances the position.
+      advance: the amount by which each later step advances the position.
       slack: see `SLACK`; 0 without a time budget.
     """
 
     end: int
     step: int = 0
     position: float = 0.0
-    pace: float = 1.0
+    advance: float = 1.0
     slack = 0.0
 
     def at(self, step: int) -> float:
         """Return the schedule position after `step` steps."""
-        return self.position + (step - self.step) * self.pace
+        return self.position + (step - self.step) * self.advance
 
     def steps_to(self, position: float, step: int) -> int:
         """Return the number of steps from `step` to a schedule position.
@@ -112,7 +112,8 @@ class Clock:
         """
         if self.at(step) >= position:
             return 0
-        return max(math.ceil((position - self.at(step)) / self.pace - 1e-6), 1)
+        steps = math.ceil((position - self.at(step)) / self.advance - 1e-6)
+        return max(steps, 1)
 
     def last_step(self, step: int) -> int:
         """Return the last step of the schedule, which may be before `step`."""
@@ -142,7 +143,7 @@ class Clock:
         phases: int = 0,
         to_compile: int = 0,
     ) -> None:
-        """Choose the pace after `step`; in this base class, the pace is fixed.
+        """Choose `advance` after `step`; in this base class, it is fixed.
 
         Args:
           step: number of updates so far.
@@ -215,7 +216,7 @@ class BudgetClock(Clock):
         return step + self.steps_to(self.end, step)
 
     def most(self, step: int) -> int:
-        """Return half of the remaining steps, because their pace may change."""
+        """Return half of the remaining steps; `advance` may change."""
         return -(-self.steps_to(self.end, step) // 2)
 
     def measure(
@@ -251,12 +252,12 @@ class BudgetClock(Clock):
         phases: int = 0,
         to_compile: int = 0,
     ) -> None:
-        """Set the pace so that the schedules end when the time is up."""
+        """Set `advance` so that the schedules end when the time is up."""
         self.checkpoint = durations.get("checkpoint", self.checkpoint)
         if "evaluation" in durations:
             self.evaluation = durations["evaluation"] / self.step_seconds
         if self.used_before is not None:
-            return  # keep the pace until steps are timed
+            return  # keep `advance` until steps are timed
         seconds_per_step = self.step_seconds
         if self.eval_steps:
             seconds_per_step *= 1.0 + self.evaluation / self.eval_steps
@@ -266,7 +267,7 @@ class BudgetClock(Clock):
         steps = max(steps, self._min_steps(step, over), phases)
         self.step, self.position = step, self.at(step)
         if steps:
-            self.pace = (self.end - self.position) / steps
+            self.advance = (self.end - self.position) / steps
         else:
             self.position = float(self.end)
 
@@ -275,7 +276,7 @@ class BudgetClock(Clock):
         budget = {
             "seconds": self.used() + self.checkpoint,
             "step_seconds": self.step_seconds,
-            "course": [self.step, self.position, self.pace],
+            "course": [self.step, self.position, self.advance],
             "over": self.position >= self.end,
             "choices": self.choices,
         }

@@ -292,7 +292,7 @@ class Run:
         self.pace.measure(steps, seconds)
 
     def _turn(self, over: bool) -> None:
-        """Let the clock choose its pace; see `Clock.turn`."""
+        """Let the clock choose its advance; see `Clock.turn`."""
         shapes = {phase.shape for phase in self._ahead}
         phases, to_compile = len(self._ahead), len(shapes - self.compiled)
         self.clock.turn(self.step, self.seconds, over, phases, to_compile)
@@ -313,8 +313,8 @@ class Run:
         about |= {"read": self.read, "phase_begun": self.phase_begun}
         return about | self.clock.state()
 
-    def _values(self, sums, pace: float) -> dict[str, float]:
-        """Return the values of some steps; `pace` is in steps per second.
+    def _values(self, sums, steps_per_second: float) -> dict[str, float]:
+        """Return the values of some steps.
 
         `gradient_norm` is the largest norm; `learning_rate` is the last rate.
         """
@@ -324,7 +324,7 @@ class Run:
             **trainer.evaluator.summarize(sums.report.numpy()),
             "gradient_norm": float(sums.norm),
             "learning_rate": float(trainer.rate(self.step - 1)),
-            "examples_per_second": pace * self.phase.batch_size,
+            "examples_per_second": steps_per_second * self.phase.batch_size,
             **left,
         }
 

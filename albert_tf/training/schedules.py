@@ -107,19 +107,19 @@ class RunRate(keras.optimizers.schedules.LearningRateSchedule):
     def __init__(self, config, num_train_steps: int):
         self.config, self.end = config, num_train_steps
         self.factor = tf.Variable(1.0, trainable=False)
-        # A step, its schedule position, and the advance per step.
-        self.clock = tf.Variable([0.0, 0.0, 1.0], trainable=False)
+        # A step, its schedule position, and the advance per step; see `Clock`.
+        self.course = tf.Variable([0.0, 0.0, 1.0], trainable=False)
 
     def __call__(self, step):
         """Return the float32 rate at a step counted from 0."""
-        start, position, pace = tf.unstack(self.clock)
-        position += (tf.cast(step, tf.float32) - start) * pace
+        start, position, advance = tf.unstack(self.course)
+        position += (tf.cast(step, tf.float32) - start) * advance
         schedule = SCHEDULES[self.config.schedule]
         return schedule(self.config, self.end, position) * self.factor
 
     def follow(self, clock) -> None:
         """Use the schedule positions of a `Clock` from now on."""
-        self.clock.assign([clock.step, clock.position, clock.pace])
+        self.course.assign([clock.step, clock.position, clock.advance])
 
 
 def with_rate(optimizer, training):

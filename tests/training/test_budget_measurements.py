@@ -218,19 +218,19 @@ def test_a_budget_too_short_to_compile_is_a_warning(
     ) == warned
 
 
-def test_the_pace_is_that_of_the_measured_batch(clock, monkeypatch):
+def test_the_speed_is_that_of_the_measured_batch(clock, monkeypatch):
     """The next choice uses the seconds per FLOP of the last probe."""
-    paces = []
+    speeds = []
 
-    def resources(setup, seconds, pace):
-        paces.append(pace)
-        return resources_of(setup, seconds, pace)
+    def resources(setup, seconds, flop_seconds):
+        speeds.append(flop_seconds)
+        return resources_of(setup, seconds, flop_seconds)
 
     monkeypatch.setattr(budget, "resources_of", resources)
     probes, _ = probes_of(monkeypatch, lambda n, batch: 0.5)
     setup = setup_with(train_batch_size=probes[0][0])
     work = step_work(setup.phases()[0], tiny.CONFIG)
-    assert paces[:2] == pytest.approx([1e-11, 0.5 / work])
+    assert speeds[:2] == pytest.approx([1e-11, 0.5 / work])
 
 
 EARLIER = {
@@ -263,7 +263,7 @@ def test_an_earlier_process_chose_and_spent(clock, rate, chosen):
     assert setup.pretraining == before.pretraining
     found = limited.clock
     assert (found.end, found.step) == (50, 3)
-    assert (found.position, found.pace) == (0.5, 1.5)
+    assert (found.position, found.advance) == (0.5, 1.5)
     assert (found.seconds, found.start_time) == (1800.0, 1000.0)
     assert found.used_before == 30.0
     assert (found.step_seconds, found.eval_steps) == (2.0, 9)
@@ -294,7 +294,7 @@ def test_a_new_run_prints_its_choices(clock, monkeypatch, capsys):
         "  --num_train_steps=70        it fits",
     ]
     found = limited.clock
-    assert (found.step, found.position, found.pace) == (0, 0.0, 1.0)
+    assert (found.step, found.position, found.advance) == (0, 0.0, 1.0)
     assert (found.eval_steps, found.final_evals) == (0, 1)
     assert found.used_before is None
     assert (found.step_seconds, found.start_time) == (0.25, 1000.0)

@@ -220,7 +220,7 @@ def test_a_turn_of_a_budget_ends_at_the_end(clock, over, phases, ahead):
     if not steps:
         assert clock.position == clock.end and clock.state()["budget"]["over"]
         return
-    assert clock.position == pytest.approx(before) and clock.pace >= 0
+    assert clock.position == pytest.approx(before) and clock.advance >= 0
     assert clock.at(step + steps) == pytest.approx(clock.end)
     each = clock.step_seconds + clock.checkpoint / clock.save_steps
     if clock.eval_steps:

@@ -130,19 +130,21 @@ def measure(setup: Setup, target_seconds: float) -> tuple[float, float]:
     return seconds, time.monotonic() - start - measuring
 
 
-def resources_of(setup: Setup, seconds: float, pace: float) -> Resources:
+def resources_of(
+    setup: Setup, seconds: float, flop_seconds: float
+) -> Resources:
     """Return a run's resources; the result is the same in all processes.
 
     Args:
       setup: the run.
       seconds: time for the run's phases.
-      pace: seconds per FLOP.
+      flop_seconds: seconds per FLOP.
     """
     phases, strategy = setup.phases(), setup.strategy
     left = round(max(seconds, 1.0) * MICROSECONDS)
     return Resources(
         of_chief(strategy, left) / MICROSECONDS,
-        mean_work(phases, setup.config) * pace,
+        mean_work(phases, setup.config) * flop_seconds,
         phases[0].metadata.max_seq_length,
         setup.config.hidden_size,
         setup.held_out,
@@ -181,25 +183,25 @@ def measured_choices(
 ) -> tuple[dict[str, Choice], float]:
     """Return the choices, and the seconds per step in the first phase.
 
-    The batch size depends on the pace, and the pace on the batch size, so both
-    are found by iteration.
+    The batch size and the speed depend on each other, so both are found by
+    iteration.
 
     Args:
       setup: the run.
       fixed: names of the settings that must not change.
       end: the deadline, in seconds of `time.monotonic`.
     """
-    pace, compiling, measured = 1 / USUAL_FLOPS, 0.0, 0
+    flop_seconds, compiling, measured = 1 / USUAL_FLOPS, 0.0, 0
     for _ in range(MOST_PROBES + 1):
         left = end - time.monotonic() - compiling - CLOSING_SECONDS
-        resources = resources_of(setup, left, pace)
+        resources = resources_of(setup, left, flop_seconds)
         choices = budget_rules.choose_values(resources, setup.settings, fixed)
         setup = setup.with_settings(values_of(choices))
         if setup.training.train_batch_size == measured:
             break
         target_seconds = min(PROBE_SECONDS, resources.seconds / 100)
         seconds, compiling = measure(setup, target_seconds)
-        pace = seconds / step_work(setup.phases()[0], setup.config)
+        flop_seconds = seconds / step_work(setup.phases()[0], setup.config)
         measured = setup.training.train_batch_size
     warn_of_compilations(setup, compiling, end - time.monotonic())
     return choices, seconds
