@@ -18,7 +18,7 @@ from albert_tf.model.ops import (
     layer_norm,
 )
 from albert_tf.training.keras_optimizers import AdamW
-from albert_tf.training.optimizer import FUSED_SIZE
+from albert_tf.training.update_rules import FUSED_SIZE
 
 pytestmark = pytest.mark.usefixtures("quick_collections")
 

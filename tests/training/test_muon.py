@@ -12,15 +12,14 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from albert_tf.training.optimizer import (
+from albert_tf.training.optimizer import Optimizer, OptimizerConfig
+from albert_tf.training.schedules import RunRate
+from albert_tf.training.update_rules import (
     MATRICES,
     RMS,
-    Optimizer,
-    OptimizerConfig,
     orthogonalized,
     update_rule,
 )
-from albert_tf.training.schedules import RunRate
 
 DTYPES = ("float32", "bfloat16")
 MATRIX = "albert/encoder/ffn_0_0/output/kernel"

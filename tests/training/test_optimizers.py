@@ -13,18 +13,20 @@ from tiny_runs import eagerly
 
 from albert_tf.base.errors import InputError
 from albert_tf.training.optimizer import (
-    FUSED_SIZE,
-    RULES,
     Optimizer,
     OptimizerConfig,
     WeightAverage,
     clip,
-    debias,
-    update_rule,
 )
 from albert_tf.training.pretraining.run_setup import with_compat
 from albert_tf.training.schedules import SCHEDULES, with_rate
 from albert_tf.training.training_config import TrainingConfig
+from albert_tf.training.update_rules import (
+    FUSED_SIZE,
+    RULES,
+    debias,
+    update_rule,
+)
 
 TESTDATA = pathlib.Path(__file__).parents[1] / "testdata"
 

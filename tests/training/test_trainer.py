@@ -12,7 +12,7 @@ import tiny
 from tiny_runs import eagerly
 
 from albert_tf.base.errors import InputError
-from albert_tf.training import optimizer
+from albert_tf.training import update_rules
 from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.trainer import Trainer, accumulated, cut
 
@@ -72,7 +72,7 @@ def test_one_switch_says_what_xla_compiles(jit_compile, names, monkeypatch):
     False selects no function, None some parts of the model and the update, and
     True these parts and the gradients of a micro-batch.
     """
-    monkeypatch.setattr(optimizer, "FUSED_SIZE", 1)
+    monkeypatch.setattr(update_rules, "FUSED_SIZE", 1)
     trainer = tiny.make_trainer(jit_compile=jit_compile)
     iterator = trainer.iterator(tiny.train_batches, 0)
     step = trainer.run_steps.get_concrete_function(iterator, tf.constant(1))
