@@ -40,16 +40,12 @@ def spans(rng, budget, whole_words=True):
     begins = maskable = batch.maskable
     if whole_words:
         begins = masking.word_starts(batch.starts, maskable)
-    draws = Draws(int(rng.integers(2**60)), np.arange(len(begins)))
+    seed, config = int(rng.integers(2**60)), MaskingConfig(ngram=4)
+    draws, again = (Draws(seed, np.arange(len(begins))) for _ in range(2))
     order = masking.random_order(begins, draws.bits(begins.shape[1]))
-    ngrams = masking.draw_ngrams(begins.shape, MaskingConfig(ngram=4), draws)
+    ngrams = masking.draw_ngrams(begins.shape, config, draws)
+    budgets = np.full(len(begins), budget)
     chosen = masking.choose_spans(
-        order,
-        masking.word_ends(begins, maskable),
-        maskable,
-        maskable,
-        np.full(len(begins), budget),
-        ngrams,
-        4,
+        begins, maskable, maskable, budgets, config, again
     )
     return batch, order, ngrams, chosen

@@ -147,58 +147,6 @@ def _follow(
     return np.stack(heads, axis=1), end, taken
 
 
-def choose_spans(
-    order: np.ndarray,
-    ends: np.ndarray,
-    words: np.ndarray,
-    free: np.ndarray,
-    budget: np.ndarray,
-    ngrams: np.ndarray,
-    longest: int,
-    released: bool = False,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Choose n-grams to mask, up to the requested number of tokens.
-
-    Args:
-      order: [B, T] word starts in the order to visit, padded with T.
-      ends: [B, T + 1] from `word_ends`.
-      words: [B, T] bool, true at the tokens of words.
-      free: [B, T] bool, true where nothing is masked yet.
-      budget: [B], the number of tokens to cover.
-      ngrams: [B, T], the n of the n-gram that begins at each visit, 1..N.
-      longest: N.
-      released: whether to skip an n-gram that reaches a masked word, instead of
-        shortening it, and to count the lengths that are drawn at masked words.
-
-    Returns:
-      The covered tokens, [B, T] bool, and the counts of n-grams by drawn length
-      and by used length, each [N + 1].
-    """
-    closed = np.pad(~free, ((0, 0), (0, 1)), constant_values=True)
-    blocked = closed
-    if released:
-        blocked = np.pad(~words, ((0, 0), (0, 1)), constant_values=True)
-    steps = np.zeros(closed.shape, np.int8)  # +1 starts a span, -1 ends it
-    drawn, used = np.zeros((2, longest + 1), np.int64)
-    remaining = budget.copy()
-    for rows, start, num_words in visits(order, ngrams, remaining):
-        counted = num_words if released else num_words[~closed[rows, start]]
-        drawn += np.bincount(counted, minlength=longest + 1)
-        heads, end, taken = _follow(
-            ends, blocked, rows, start, num_words, remaining[rows], longest
-        )
-        clear = (taken > 0) & ~closed[rows[:, None], heads].any(axis=1)
-        closed[rows[clear, None], heads[clear]] = True
-        steps[rows, start] += clear
-        steps[rows, end] -= clear
-        remaining[rows] -= np.where(clear, end - start, 0)
-        if released:  # at the end of a record, count the length drawn
-            taken = np.where(blocked[rows, end], num_words, taken)
-        used += np.bincount(taken[clear], minlength=longest + 1)
-    covered = np.cumsum(steps[:, :-1], axis=1, dtype=np.int8) > 0
-    return covered, drawn, used
-
-
 # Shares of the masked tokens that become [MASK], stay unchanged, or become
 # random pieces (BERT paper, Section 3.1).
 RELEASED_SHARES = [0.8, 0.1, 0.1]
@@ -367,6 +315,62 @@ def draw_ngrams(
     return ngrams
 
 
+def choose_spans(
+    begins: np.ndarray,
+    words: np.ndarray,
+    free: np.ndarray,
+    budget: np.ndarray,
+    config: MaskingConfig,
+    draws: Draws,
+    released: bool = False,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Choose n-grams of words to mask, up to the requested number of tokens.
+
+    The words are visited in a random order, and at each visit, the length of
+    the n-gram that begins there is random.
+
+    Args:
+      begins: [B, T] bool, true where a word begins.
+      words: [B, T] bool, true at the tokens of words.
+      free: [B, T] bool, true where nothing is masked yet.
+      budget: [B], the number of tokens to cover.
+      config: the masking settings.
+      draws: the source of randomness.
+      released: whether to skip an n-gram that reaches a masked word, instead of
+        shortening it, and to count the lengths that are drawn at masked words.
+
+    Returns:
+      The covered tokens, [B, T] bool, and the counts of n-grams by drawn length
+      and by used length, each [N + 1].
+    """
+    order = random_order(begins, draws.bits(begins.shape[1]))
+    ngrams = draw_ngrams(begins.shape, config, draws)
+    ends, longest = word_ends(begins, words), config.ngram
+    closed = np.pad(~free, ((0, 0), (0, 1)), constant_values=True)
+    blocked = closed
+    if released:
+        blocked = np.pad(~words, ((0, 0), (0, 1)), constant_values=True)
+    steps = np.zeros(closed.shape, np.int8)  # +1 starts a span, -1 ends it
+    drawn, used = np.zeros((2, longest + 1), np.int64)
+    remaining = budget.copy()
+    for rows, start, num_words in visits(order, ngrams, remaining):
+        counted = num_words if released else num_words[~closed[rows, start]]
+        drawn += np.bincount(counted, minlength=longest + 1)
+        heads, end, taken = _follow(
+            ends, blocked, rows, start, num_words, remaining[rows], longest
+        )
+        clear = (taken > 0) & ~closed[rows[:, None], heads].any(axis=1)
+        closed[rows[clear, None], heads[clear]] = True
+        steps[rows, start] += clear
+        steps[rows, end] -= clear
+        remaining[rows] -= np.where(clear, end - start, 0)
+        if released:  # at the end of a record, count the length drawn
+            taken = np.where(blocked[rows, end], num_words, taken)
+        used += np.bincount(taken[clear], minlength=longest + 1)
+    covered = np.cumsum(steps[:, :-1], axis=1, dtype=np.int8) > 0
+    return covered, drawn, used
+
+
 def replace(
     originals: np.ndarray,
     uniform: np.ndarray,
@@ -415,15 +419,7 @@ def choose_masked(
     begins = maskable
     if config.do_whole_word_mask:
         begins = word_starts(starts, maskable)
-    return choose_spans(
-        random_order(begins, draws.bits(starts.shape[1])),
-        word_ends(begins, maskable),
-        maskable,
-        free,
-        budget,
-        draw_ngrams(starts.shape, config, draws),
-        config.ngram,
-    )
+    return choose_spans(begins, maskable, free, budget, config, draws)
 
 
 def permute(ids: np.ndarray, moved: np.ndarray, draws: Draws) -> np.ndarray:

@@ -22,14 +22,7 @@ import numpy as np
 from albert_tf.data.builder.pairs import PairsConfig, chain, targets
 from albert_tf.data.builder.shards import Documents
 from albert_tf.data.layout import Pairs
-from albert_tf.data.masking import (
-    Draws,
-    MaskingConfig,
-    choose_spans,
-    draw_ngrams,
-    random_order,
-    word_ends,
-)
+from albert_tf.data.masking import Draws, MaskingConfig, choose_spans
 
 # Number of attempts to draw a different document; the last one is accepted even
 # if the document is the same.
@@ -161,15 +154,9 @@ def choose_masked(
     if config.do_whole_word_mask:
         begins &= np.take_along_axis(starts, order, axis=1)
         begins[:, 0] = words[:, 0]
+    free = np.take_along_axis(free, order, axis=1)
     packed, drawn, used = choose_spans(
-        random_order(begins, draws.bits(starts.shape[1])),
-        word_ends(begins, words),
-        words,
-        np.take_along_axis(free, order, axis=1),
-        budget,
-        draw_ngrams(starts.shape, config, draws),
-        config.ngram,
-        released=True,
+        begins, words, free, budget, config, draws, released=True
     )
     covered = np.zeros_like(maskable)
     np.put_along_axis(covered, order, packed, axis=1)
