@@ -4,6 +4,9 @@ The random numbers are hashes of a seed and of an example's position. They
 depend neither on the example's batch nor on the machine, so a resumed run draws
 the same masks as an uninterrupted run.
 
+The builder calls `mask` for static records; `layout.Masker` calls it for
+dynamic records as they are read. `phoneme_masking.py` masks phonemes.
+
 Source: ALBERT paper, Section 4.1.
 
 Shapes: B instances, T tokens, N longest n-gram, P prediction slots.

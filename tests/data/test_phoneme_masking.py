@@ -3,7 +3,7 @@
 import numpy as np
 
 from albert_tf.data.masking import Draws, MaskingConfig
-from albert_tf.data.records.parsing import mask_words
+from albert_tf.data.phoneme_masking import mask_words
 
 MASK = 99
 CONFIG = MaskingConfig(masked_lm_prob=0.3)
