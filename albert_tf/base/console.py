@@ -9,7 +9,7 @@ SECONDS_BETWEEN_LINES = 20.0
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with a noun, such as "1 step" or "1,000 steps"."""
+    """Format a count with its noun, such as "1 step" or "1,000 steps"."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
@@ -19,9 +19,9 @@ class Progress:
     If standard error is not a terminal, log lines replace the bar.
 
     Args:
-      total: number of steps in the whole job; the attribute may be changed.
+      total: number of steps in the whole job; callers may change the attribute.
       done: number of steps completed before the job was resumed.
-      unit: the name of one step.
+      unit: the noun for one step, in the singular.
     """
 
     def __init__(self, total: int, done: int = 0, unit: str = "step"):
@@ -67,7 +67,7 @@ class Progress:
 
 
 def format_table(rows: list[tuple[str, ...]]) -> list[str]:
-    """Return a table's lines; only the first column is left-aligned."""
+    """Return a text table as lines; only its first column is left-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(

@@ -1,4 +1,4 @@
-"""The exception for user errors, and helpers for its message."""
+"""The exception for user errors, and helpers for error messages."""
 
 import difflib
 from collections.abc import Iterable
@@ -19,8 +19,8 @@ def require(condition: object, rule: str, /, **received: object) -> None:
 
     Args:
       condition: whether the rule holds.
-      rule: a sentence with names in backticks; data errors begin with the
-        location.
+      rule: a sentence that states the rule, with names in backticks; for errors
+        in data, it begins with the location.
       received: the offending values, under names that the user knows.
     """
     if not condition:
@@ -29,7 +29,7 @@ def require(condition: object, rule: str, /, **received: object) -> None:
 
 
 def first_line(error: BaseException, text: str | None = None) -> str:
-    """Return the first line of an error's text, or the error's type if none.
+    """Return the first line of an error's text, or its type if it has no text.
 
     Args:
       error: the error.
@@ -40,6 +40,6 @@ def first_line(error: BaseException, text: str | None = None) -> str:
 
 
 def near(name: str, legal: Iterable[str]) -> str:
-    """Return "; did you mean ...?" if a legal name is close, or "." if not."""
+    """Return "; did you mean ...?" if a legal name is similar, else "."."""
     matches = difflib.get_close_matches(name, list(legal), 1, 0.5)
     return f"; did you mean `{matches[0]}`?" if matches else "."

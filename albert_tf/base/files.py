@@ -117,7 +117,7 @@ def matches(pattern: str, folder: str = "") -> list[str]:
 
 
 def require_no_pattern(name: str, path: str) -> None:
-    """Raise `InputError` if TensorFlow would read a path as a pattern.
+    """Raise `InputError` if TensorFlow would treat a path as a pattern.
 
     Args:
       name: the name of the setting, or a description of the path.
@@ -279,7 +279,7 @@ def unmoved(folder: str, name: str) -> Callable[[], None]:
     def check() -> None:
         rule = f"`{name}` was moved, replaced or removed while a run was "
         rule += "writing to it; to resume, move it back and repeat the command."
-        with contextlib.suppress(OSError):  # the disk may not respond now
+        with contextlib.suppress(OSError):  # the disk may be unavailable
             require(first in (None, identity()), rule, **{name: folder})
 
     return check
@@ -301,8 +301,8 @@ def write_bytes(path: str, content: bytes) -> None:
 def write_text(path: str, text: str) -> None:
     """Write a text file atomically, creating its folder if it is missing.
 
-    Surrogates, which represent bytes of file names that are not UTF-8, are
-    written as escapes. JSON decodes these escapes to the same characters.
+    Surrogates, which represent non-UTF-8 bytes in file names, are written as
+    escapes. JSON decodes these escapes to the same characters.
     """
     make_folder(os.path.dirname(path) or ".")
     write_bytes(path, text.encode("utf-8", "backslashreplace"))
@@ -347,10 +347,10 @@ TOO_DEEP = "too many levels"
 
 
 def json_value(text: str | bytes) -> Any:
-    """Return the value of a JSON text.
+    """Parse JSON text.
 
     Raises:
-      ValueError: if the text is malformed, is nested too deeply, or contains an
+      ValueError: if the text is malformed or nested too deeply, or contains an
         integer with too many digits.
     """
     try:
@@ -368,7 +368,7 @@ def json_value(text: str | bytes) -> Any:
 
 
 def parse_json(text: str, path: str, what: str) -> Any:
-    """Return the value of a JSON file's text; errors name the file and line."""
+    """Parse the text of a JSON file; errors name the file and line."""
     try:
         return json_value(text.removeprefix("\ufeff"))
     except ValueError as error:
@@ -380,12 +380,12 @@ def parse_json(text: str, path: str, what: str) -> Any:
 
 
 def read_json(path: str, what: str) -> Any:
-    """Return the value in a JSON file; syntax errors name the file and line."""
+    """Read the value in a JSON file; syntax errors name the file and line."""
     return parse_json(read_text(path, what), path, what)
 
 
 def read_json_object(path: str, what: str) -> dict:
-    """Return the object in a JSON file; other values raise `InputError`."""
+    """Read the object in a JSON file; any other value raises `InputError`."""
     values = read_json(path, what)
     rule = f"{what} must be a JSON object."
     require(isinstance(values, dict), rule, path=path)
@@ -393,7 +393,7 @@ def read_json_object(path: str, what: str) -> dict:
 
 
 def read_optional_json(folder: str, name: str) -> dict:
-    """Return the object in a folder's JSON file, or {} if it is missing."""
+    """Read the object in a folder's JSON file; a missing file yields {}."""
     path = join(folder, name)
     is_present = folder and exists(path)
     return read_json_object(path, f"`{name}`") if is_present else {}

@@ -27,7 +27,7 @@ def end(*_: object) -> None:
 
 
 def in_main_thread() -> bool:
-    """Return whether this is the main thread, which handles all signals."""
+    """Return whether the current thread is the main thread."""
     return threading.current_thread() is threading.main_thread()
 
 

@@ -161,7 +161,7 @@ class Workers:
 def without_collection() -> Iterator[None]:
     """Suspend garbage collection while a block creates long-lived objects.
 
-    Collection accounts for a quarter of the time to import TensorFlow.
+    Collection takes a quarter of the time that it takes to import TensorFlow.
     """
     enabled = gc.isenabled()
     gc.disable()

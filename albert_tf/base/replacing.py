@@ -68,7 +68,7 @@ def paths_in(folder: str) -> list[str]:
 
 
 def _require_none(paths: list[str], name: str, folder: str, rule: str) -> None:
-    """Raise `InputError` with up to three of the paths, if there are any."""
+    """Raise `InputError` if there are any paths; list up to three of them."""
     rest = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
     received = f"{folder} with {', '.join(paths[:3])}{rest}"
     require(not paths, rule, **{name: received})
@@ -79,8 +79,7 @@ def check_replaceable(
 ) -> None:
     """Raise `InputError` if a folder contains files that we did not write.
 
-    The error lists up to three files that do not belong to the most similar
-    form.
+    The error lists up to three files that do not match the most similar form.
 
     Args:
       name: the setting that names the folder.

@@ -1,4 +1,4 @@
-"""Settings, each of which is declared once, as a dataclass field.
+"""Settings, each declared once as a dataclass field.
 
 A library module declares its settings in a frozen dataclass whose fields are
 `setting(...)`. The class inherits from `Validated`, or its `__post_init__`
@@ -87,8 +87,8 @@ def setting(
       means: the meaning of the default, if the value alone does not reveal it.
       choices: the legal strings, normally the keys of a dispatch dict; for a
         switch that also accepts words, True and False come first.
-      minimum: the smallest legal number (inclusive).
-      maximum: the largest legal number (inclusive).
+      minimum: the smallest legal number.
+      maximum: the largest legal number.
       required: whether the user must set a value.
       change: the effect of a new value on the rest of a resumed run; empty if
         the weights stay the same.
@@ -234,7 +234,7 @@ KINDS: dict[tuple[type, ...], FlagType] = {
 
 
 def as_type(name: str, value: Any, *types: type) -> Any:
-    """Convert a value from Python code to the type of a flag's value.
+    """Convert a Python value to the type of a flag.
 
     Args:
       name: name of the setting or argument, for the error message.
@@ -361,7 +361,7 @@ def flagfile(*configs: Any) -> str:
     """Return a flagfile that reproduces the given settings.
 
     Settings that are None are omitted. Values that a flagfile cannot reproduce
-    appear as comments: objects, and texts with line breaks, trailing white
+    appear as comments: objects, and strings with line breaks, trailing white
     space, or characters that UTF-8 cannot encode.
     """
     lines = []
