@@ -17,7 +17,7 @@ from albert_tf.text.wordpiece import (
 
 
 def text_of_piece(kind: str, config: TextConfig, piece: str) -> str | None:
-    """Return an added piece's normalized form, or None if no text can match.
+    """Return an added piece's normalized form, or None if no text matches it.
 
     The piece `[E1]` matches the text `[E1]` and, if the tokenizer lower-cases
     text, also `[e1]`. WordPiece matches only single words, so the result is
@@ -40,7 +40,8 @@ def with_pieces(
       tokenizer: the original tokenizer; its ids do not change.
       pieces: the pieces. Each occurrence of a piece in a text becomes one
         token. With WordPiece, this applies only to whole words.
-      control: whether the pieces, like `[CLS]`, never match text.
+      control: whether the pieces are control pieces, which never match text,
+        such as `[CLS]`.
 
     Raises:
       InputError: if a piece is blank or already in the vocabulary, or if

@@ -35,7 +35,7 @@ from albert_tf.text.sentencepiece_models import (
 # "none": keep the piece, as in plain SentencePiece.
 DIGIT_COMMA = ("released", "strip", "none")
 
-# With this value, the text or the vocabulary determines a setting.
+# If a setting has this value, the text or the vocabulary determines it.
 AUTO = "auto"
 
 # Surrogates, the halves of UTF-16 pairs, are not characters, and UTF-8 cannot
@@ -52,7 +52,7 @@ WHITE_SPACE = (
 
 @dataclasses.dataclass(frozen=True)
 class TextConfig(Validated):
-    """Settings for text normalization; `tokenizer.json` stores these settings.
+    """Settings for text normalization, which `tokenizer.json` stores.
 
     The defaults are the settings of the released English models. A tokenizer
     replaces `auto` with True or False.
@@ -97,7 +97,7 @@ def has_marks(text: str) -> bool:
 
 
 def normalize(text: str, config: TextConfig) -> str:
-    """Normalize text as in the training of the released SentencePiece models.
+    """Normalize text as the released code does before SentencePiece.
 
     The function collapses white space, as defined by `str.isspace`, and turns
     lone surrogates into U+FFFD. Depending on the settings, it also replaces
@@ -138,7 +138,7 @@ def text_of(*ranges: tuple[int, int]) -> str:
 
 @functools.cache
 def characters() -> str:
-    """Return the characters that Unicode may assign.
+    """Return all characters that Unicode assigns or may assign.
 
     NUL, surrogates and the separator `BETWEEN` are omitted.
     """
@@ -228,7 +228,7 @@ def ranges(characters: Iterable[str]) -> list[tuple[int, int]]:
 
 
 def character_class(characters: Iterable[str]) -> str:
-    """Return a regular expression's character class, without its brackets."""
+    """Return a character class for a regular expression, without brackets."""
     ends = [map(re.escape, map(chr, run)) for run in ranges(characters)]
     return "".join(map("-".join, ends))
 

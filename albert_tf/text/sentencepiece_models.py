@@ -29,7 +29,7 @@ MOST_PATHS = 1 << 26  # maximum total bytes of all prefixes of keys
 
 
 def _parts_of(charsmap: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Return a map's double-array trie, and a bool per replacement byte.
+    """Return a map's double-array trie, and one bool per replacement byte.
 
     The bool is true if the byte begins a character.
     """
@@ -51,7 +51,8 @@ def charsmap_keys(charsmap: bytes) -> tuple[str, ...]:
 
     The map consists of the size of a double-array trie, the trie itself
     (https://github.com/s-yata/darts-clone), and the replacements. SentencePiece
-    follows the indices in the trie without checking that they are inside it.
+    follows the indices in the trie without checking that they are within its
+    bounds.
 
     Raises:
       InputError: if the map is damaged.
@@ -132,7 +133,7 @@ def load_model(
     """Load a serialized model; raise an error if it is damaged.
 
     Returns:
-      The processor, the pieces, and the ids of pieces that no text contains.
+      The processor, the pieces, and the ids of pieces that never match text.
     """
     model = sentencepiece.SentencePieceProcessor()
     try:
@@ -206,7 +207,8 @@ def compiler_version(sources: Iterable[ModuleType]) -> str:
 SYMBOLS = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
 ENGLISH = frozenset("abcdefghijklmnopqrstuvwxyz") | SYMBOLS
 
-# A byte inside a character that the vocabulary lacks.
+# A byte piece that continues a character. The bytes of a character become
+# pieces if the vocabulary does not contain the character.
 LATER_BYTE = re.compile("<0x[89AB][0-9A-F]>")
 
 # An id, and its start and end in the text.
@@ -219,8 +221,8 @@ def is_word_start(piece: str) -> bool:
     A piece begins a word if it is a single symbol, or contains a character that
     is not in ENGLISH, such as a word-boundary marker (▁), a digit, an
     apostrophe or an accented letter. Source: google-research/albert
-    `_is_start_piece_sp`. The released vocabularies have no bytes; a word does
-    not begin inside a character.
+    `_is_start_piece_sp`. A byte piece that continues a character does not begin
+    a word; the released vocabularies have no byte pieces.
     """
     if LATER_BYTE.fullmatch(piece):
         return False

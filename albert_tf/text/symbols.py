@@ -43,7 +43,7 @@ class SymbolTable(Vocabulary):
     Attributes:
       symbols: {symbol: id}.
       pad, mask, separator: the symbols for padding, for masked positions and
-        between words.
+        for the space between words.
       words: the word for each label; empty if the words are unknown.
     """
 
@@ -109,7 +109,7 @@ def made_of(symbols: Iterable[str]) -> SymbolTable:
 
 
 def origins(old: SymbolTable, new: SymbolTable) -> list[list[int]]:
-    """Return [old id of the symbol] for each new id, or [] if there is none."""
+    """Return, for each new id, a list of its symbol's old id, empty if none."""
     result = [[] for _ in range(new.vocab_size)]
     for symbol, i in new.symbols.items():
         result[i] += [old.symbols[symbol]] if symbol in old.symbols else []
@@ -199,7 +199,7 @@ def vocabulary_in(folder: str) -> Vocabulary | None:
 
 
 def named(old: Vocabulary | None, new: Vocabulary | None) -> str:
-    """Return ": " and the symbols that `new` adds, or "" if it adds none.
+    """Return ": " followed by the symbols that `new` adds, or "" if none.
 
     The result for a tokenizer is "".
     """

@@ -2,8 +2,8 @@
 
 Ids and offsets equal the results of `Tokenizer.encode_with_offsets`; offsets
 count characters of the original string. The graphs use the character classes of
-Python, because those of ICU may be older. The graphs process the rows of a
-batch as one flat sequence.
+Python, because ICU may use an older version of Unicode. The graphs process the
+rows of a batch as one flat sequence.
 
 Shapes: B batch, C characters per text, N and M ids per text, T tokens per row.
 """
@@ -178,7 +178,7 @@ GRAPHS = {"sentencepiece": SentencePieceGraph, "wordpiece": WordPieceGraph}
 
 
 def _first(rows: tf.RaggedTensor, keep: tf.Tensor) -> tf.RaggedTensor:
-    """Truncate each row to its first `keep` [B] values, which must exist."""
+    """Truncate each row to `keep` [B] values; no row may have fewer."""
     lengths = rows.row_lengths()
     within = tf.ragged.range(lengths).values
     values = rows.values[within < tf.repeat(keep, lengths)]
@@ -435,7 +435,7 @@ class WordPieceOffsets(tf.Module):
 
     @staticmethod
     def _spans(text: Characters, parts: tf.RaggedTensor, first):
-        """Return the parts' starts and ends, in characters, and their rows."""
+        """Return each part's start and end, in characters, and its row."""
         rows = parts.value_rowids()
         begin = text.indices(first)
         # A part ends where the next part with a different source begins.

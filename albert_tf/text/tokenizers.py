@@ -192,7 +192,7 @@ class Tokenizer(Vocabulary):
 
     @abc.abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids, ignoring ids in `not_words`."""
+        """Convert ids to text, ignoring ids in `not_words`."""
 
     def __call__(
         self,
@@ -255,7 +255,7 @@ class Tokenizer(Vocabulary):
         return {"type": self.kind, **values}
 
     def get_config(self) -> dict:
-        """Return JSON values from which `tokenizer_of` creates a copy."""
+        """Return JSON values from which `tokenizer_of` can create a copy."""
         content = base64.b64encode(zlib.compress(self.content)).decode()
         return {**self.description(), "content": content}
 

@@ -47,7 +47,7 @@ IDEOGRAPH = re.compile(
 
 
 def vocabulary_lines(content: bytes) -> list[str]:
-    """Return the pieces of a WordPiece vocabulary, one from each line."""
+    """Return the pieces of a WordPiece vocabulary, which has one per line."""
     try:
         lines = content.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
