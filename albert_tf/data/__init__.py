@@ -1,1 +1,1 @@
-"""Reading of text and tables, tokenizer training, and pretraining records."""
+"""Readers of text and tables, tokenizer training, and pretraining records."""

@@ -361,7 +361,7 @@ def is_utf8(data: bytes, is_complete: bool = True) -> bool:
 
 
 def _first_lines(head: bytes, is_complete: bool) -> list[bytes]:
-    """Return the complete lines among the first `HEAD_LINES`, without blanks.
+    """Return the complete, non-blank lines among the first `HEAD_LINES`.
 
     Args:
       head: the first bytes of the file.
@@ -447,7 +447,7 @@ def opened(path: str) -> Iterator[Source]:
             packed = True
         named_packed = path.lower().endswith(PACKED_ENDINGS)
         if named_packed and not packed and not is_utf8(head, False):
-            raise damaged(path, "its first bytes do not fit the format")
+            raise damaged(path, "its first bytes do not match the format")
         _require_native(head, path)
         if b"\r" in head and b"\n" not in head and is_utf8(head, False):
             file = io.BufferedReader(_ClassicMac(file), BUFFER_BYTES)

@@ -298,10 +298,10 @@ class Masked:
 
 
 def budgets(lengths: np.ndarray, config: MaskingConfig, slots: int):
-    """Return the numbers of predictions, int64 [B] from 1 to `slots`.
+    """Return the number of predictions per example, int64 [B] in 1..`slots`.
 
-    As in the released code, [CLS] and [SEP] count as tokens, and halves round
-    to even.
+    As in the released code, [CLS] and [SEP] count as tokens, and halves are
+    rounded to even.
     """
     requested = np.rint(lengths * config.masked_lm_prob).astype(np.int64)
     return np.clip(requested, 1, slots)
@@ -473,7 +473,7 @@ def mask(
       config: the masking settings.
       words: the ids of the vocabulary.
       draws: the source of randomness.
-      cover: a function that chooses the tokens, like `choose_masked`.
+      cover: a function that, like `choose_masked`, chooses tokens.
     """
     ids, starts = instances.input_ids, instances.starts
     maskable = free = instances.maskable

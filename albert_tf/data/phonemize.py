@@ -153,7 +153,7 @@ def require_language(language: str, voices: Mapping[str, str]) -> None:
     """
     word = re.split(r"[\W_]", language.lower())[0]
     texts = [f"{code}: {name.strip()}" for code, name in voices.items()]
-    # The rest of a name, as in ", latin as English", is about its letters.
+    # The rest of a name, as in ", latin as English", describes its letters.
     names = (x.lower().partition(", latin")[0] for x in texts)
     similar = [
         text
@@ -185,7 +185,7 @@ def speaker(language: str) -> Callable[[list[str]], list[str]]:
     logging.getLogger("phonemizer").setLevel(logging.CRITICAL)
     espeak = EspeakBackend(
         language,
-        # espeak-ng itself reads marks inside words and numbers.
+        # espeak-ng itself interprets marks inside words and numbers.
         punctuation_marks=re.compile("(?!)"),
         with_stress=True,
         language_switch="remove-flags",

@@ -1,4 +1,4 @@
-"""Reading of CSV, TSV and JSON lines, row by row, with each row's position.
+"""Read CSV, TSV and JSON lines row by row, with the position of each row.
 
 TSV lines are split at tabs without quoting, as in the GLUE files; CSV cells may
 be quoted.

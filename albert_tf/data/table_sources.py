@@ -1,4 +1,4 @@
-"""Reading of tables from files, Hugging Face data sets and pandas frames.
+"""Read tables from files, Hugging Face data sets and pandas frames.
 
 A source is a file (Parquet, Arrow, CSV, TSV or JSON lines), a folder written by
 `save_to_disk` of `datasets`, or an object in memory: a pandas DataFrame, a
@@ -173,8 +173,8 @@ def _features_of(schema: Any) -> Mapping:
     return stored.get("info", {}).get("features", {})
 
 
-# Errors that occur if the schema's metadata for `datasets` are malformed, cells
-# are not UTF-8, or a damaged length exceeds the memory.
+# Errors raised if the schema's metadata for `datasets` are malformed, if cells
+# are not UTF-8, or if a damaged length exceeds the available memory.
 MALFORMED = (AttributeError, LookupError, MemoryError, TypeError, ValueError)
 
 

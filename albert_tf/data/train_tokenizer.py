@@ -333,7 +333,7 @@ class TrainedTokenizer:
       output_dir: the folder of the tokenizer files.
       sentences: the number of sentences read.
       long: the number of sentences that were skipped, at least in part, because
-        they are too long.
+        they were too long.
     """
 
     output_dir: str

@@ -149,7 +149,7 @@ def test_useless_rows_are_an_error(tmp_path):
     with pytest.raises(InputError, match="two different words"):
         build(tmp_path / "out", path)
     path = write_rows(tmp_path / "one.jsonl", ROWS[:1])
-    message = "must suffice for train records.*eval_fraction=0 holds out no"
+    message = "must yield train records.*eval_fraction=0 holds out no"
     with pytest.raises(InputError, match=message):
         build(tmp_path / "out", path, eval_fraction=0.001)
 

@@ -33,7 +33,8 @@ Encoded = tuple[np.ndarray, np.ndarray, np.ndarray]
 # borders of pieces, so a piece is never cut.
 ALONE, LETTERS, KATAKANA, JOINED = range(4)
 
-# A byte of a character that the vocabulary lacks.
+# A byte piece. The bytes of a character become pieces if the vocabulary does
+# not contain the character.
 BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 # Scripts without spaces between words, identified by the first word of the
@@ -72,11 +73,12 @@ def character_kind(character: str) -> int:
 
 
 def _character_of_byte(match: re.Match) -> str:
-    """Return a character of the kind that a byte has for the Unicode rule.
+    """Return a character of the kind that the Unicode rule assigns to a byte.
 
-    Each further byte of a character counts as a mark. The first byte counts as
-    a letter, except for U+2000 to U+9FFF and from U+F000 on, where most
-    characters are punctuation, symbols, kana and ideographs.
+    An ASCII byte is a character. In longer characters, every byte except the
+    first counts as a mark. The first byte counts as a letter, unless the
+    character is between U+2000 and U+9FFF or from U+F000 on: most of these are
+    punctuation, symbols, kana and ideographs.
     """
     byte = int(match[1], 16)
     if byte < 0x80:
@@ -152,7 +154,7 @@ def sentence_breaks(ids: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
 
 
 def _encode_unicode(tokenizer: Tokenizer, lines: Sequence[str]) -> Encoded:
-    """Encode lines, and find where words begin by the Unicode rule."""
+    """Encode lines, and find word starts by the Unicode rule."""
     ids, sizes, _ = _encode(tokenizer, lines)
     marked, first, last = (table[ids] for table in _kinds(tokenizer))
     inside = np.isin(first, (LETTERS, KATAKANA)) & (first == np.roll(last, 1))
@@ -197,7 +199,7 @@ def _spaced(line: str) -> list[str]:
 
 
 def chinese(line: str) -> Iterable[str]:
-    """Cut a line into Chinese words, whose concatenation is the line."""
+    """Split a line into Chinese words, whose concatenation is the line."""
     import jieba
 
     jieba.setLogLevel(logging.WARNING)
@@ -222,7 +224,7 @@ RELEASED = {"sentencepiece": "english", "wordpiece": "wordpiece"}
 
 
 def beyond_english(character: str) -> bool:
-    """Return whether only the English rule begins a word at a character.
+    """Return whether a character begins a word only under the English rule.
 
     The result is True only for letters and marks that may continue a word under
     the Unicode rule.
@@ -284,11 +286,11 @@ BUFFER = 1 << 20  # number of characters counted at a time
 def _letter_kinds(
     character: str, has_marks: Callable[[str], bool], strip: bool
 ) -> tuple[bool, bool, bool]:
-    """Return three facts about a character, for `Letters.counts`.
+    """Classify a character for `Letters.counts`.
 
-    They are whether it is a letter, whether it is marked, and whether it is
-    `beyond_english`. Marks count as letters. With `strip`, marks are
-    removed before the last check.
+    The results are whether it is a letter, whether it has a mark, and whether
+    it is `beyond_english`. Marks count as letters. If `strip` is true, marks
+    are removed before the last check.
     """
     letter = unicodedata.category(character)[0] in "LM"
     marked = letter and has_marks(character)
@@ -319,7 +321,7 @@ class Letters:
             self.counts()
 
     def counts(self) -> Counter:
-        """Return the numbers of `letters`, `marked` and `beyond_english`.
+        """Return the counts of `letters`, `marked` and `beyond_english`.
 
         `marked` counts letters with accents that the tokenizer can strip;
         `beyond_english` counts letters that begin a word only under the English

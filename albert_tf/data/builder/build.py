@@ -65,7 +65,7 @@ from albert_tf.text.tokenizers import (
 # Default number of times each document is used, by kind of masking.
 DUPE_FACTORS = {STATIC: 10, DYNAMIC: 1}
 
-# Bytes of text per shard, which limit the memory of a process.
+# Bytes of text per shard; a process loads one whole shard into memory.
 SHARD_BYTES = 1 << 25
 
 # Estimated ratio of text size to file size for compressed formats.
@@ -183,7 +183,7 @@ def _check_splits(metadata: Metadata, fraction: float) -> None:
         require(
             metadata.count(split),
             f"The text must produce {split} records: two sentences of a "
-            "document, one per line, must fit `max_seq_length` (and with "
+            "document, one per line, must fit in `max_seq_length` (and with "
             "--random_next_sentence, another B must have the same length); see "
             "--split_sentences and --eval_fraction, and --input_format=lines "
             "if rows of a table are sentences. Isolated sentences, such as "
@@ -264,7 +264,7 @@ def run(
       The metadata of the records.
     """
     paths = input_paths(build.input_file, build.output_dir, build.scratch_dir)
-    if not build.pipeline_options:  # a Beam launcher opens no text
+    if not build.pipeline_options:  # Beam's launcher does not open the text
         check_files(paths, reading)
     # Workers start up while the tokenizer loads.
     with make_runner(build) as runner, disk_errors(build.output_dir):

@@ -104,8 +104,8 @@ class BuildConfig:
         )
 
 
-# Increased whenever the same settings and text would produce different records
-# or a different identity.
+# Incremented whenever a code change makes the same settings and text produce
+# different records or a different identity.
 BUILDER_VERSION = 10
 
 # Settings that do not affect the output. The text affects the output, but its

@@ -1,10 +1,10 @@
 """The choice of the text to hold out.
 
-Documents are ordered by hash, and the first documents are held out. If the
-share of whole documents would differ from the requested share by more than a
-third, the document at the border is divided: its parts are held out in the
-order of their keys, except that only a range of the last part is held out. Gaps
-separate the held-out text of a part from the text before and after it.
+Documents are ordered by hash, and the first documents are held out. If holding
+out only whole documents would miss the requested share by more than a third,
+the document at the border is divided: its parts are held out in the order of
+their keys, except that only a range of the last part is held out. Gaps separate
+the held-out text of a part from the text before and after it.
 
 Workers measure shards independently. The sums over shards determine the border
 between documents. If a document must be divided, workers then measure its
@@ -29,12 +29,13 @@ from albert_tf.data.records.metadata import EVAL, TRAIN
 BUCKET_BITS = 16
 BUCKETS = 1 << BUCKET_BITS
 
-# The largest relative error of the share at which no document is divided.
+# The largest relative error of the held-out share for which no document is
+# divided.
 TOLERANCE = 1 / 3
 
-# The gap on either side of held-out text, as a share of that text, but at most
-# `max_seq_length` tokens. A gap ends at the nearest place where a part may be
-# cut.
+# The length of the gap on either side of held-out text, as a share of that
+# text, but at most `max_seq_length` tokens. A gap ends at the nearest position
+# where a part may be cut.
 GAP = 1 / 20
 
 # A part with fewer than FEWEST_WORDS words is divided only if it has at least
@@ -56,7 +57,7 @@ class ShardTotals:
       tokens: [BUCKETS] int64, the tokens of the documents in each bucket.
       pieces: [V] int64, occurrences of each piece in text that is not dropped.
       ends: {shard: (lowest, highest bucket)} for each non-empty shard.
-      counts: the numbers of dropped duplicate documents and tokens.
+      counts: the counts of dropped duplicate documents and their tokens.
     """
 
     tokens: np.ndarray
@@ -135,7 +136,7 @@ class HeldOut:
       wanted: the number of tokens still to hold out from the bucket at the
         border; see `divide`.
       shards: {split: the shards that contain text of the split}.
-      counts: the numbers of dropped duplicates and of the tokens of a divided
+      counts: the counts of dropped duplicates and of the tokens of a divided
         document.
       pieces: [V], occurrences of each piece in text that is not dropped.
     """
@@ -167,7 +168,7 @@ def _border(tokens: np.ndarray, fraction: float) -> tuple[Border, int]:
 
 
 def hold_out(fraction: float, measured: ShardTotals) -> HeldOut:
-    """Hold out whole documents with at most about `fraction` of the tokens.
+    """Hold out whole documents that have at most about `fraction` of the text.
 
     If these documents have too few tokens, `HeldOut.wanted` is the number of
     tokens that `divide` must add. If there is no text, or `fraction` is 0, no
@@ -277,9 +278,9 @@ def divide(
 def _cuts(
     sizes: np.ndarray, starts: np.ndarray, tokens: int, fewest: int
 ) -> np.ndarray:
-    """Return the positions of possible cuts in a part.
+    """Return the positions at which a part may be cut.
 
-    A part may be cut between sentences and inside long sentences.
+    These positions are between sentences and inside long sentences.
 
     Args:
       sizes: tokens per sentence.

@@ -53,7 +53,7 @@ def fill(
 
 
 class LocalRunner:
-    """A runner for the stages on one machine, with `BeamRunner`'s methods.
+    """A one-machine runner for the stages, with the methods of `BeamRunner`.
 
     Args:
       workers: the worker processes.

@@ -38,7 +38,7 @@ def partners(kinds: np.ndarray, documents: np.ndarray) -> np.ndarray:
     own partner.
 
     Args:
-      kinds: [n], the kind of each item, a number.
+      kinds: [n], the kind of each item, as a number.
       documents: [n], the document of each item.
     """
     order = np.lexsort((documents, kinds))

@@ -39,7 +39,8 @@ from albert_tf.data.table_sources import rows_of
 from albert_tf.text import symbols
 from albert_tf.text.symbols import OTHER_LABEL, SEPARATOR_LABEL, SymbolTable
 
-# Increased whenever the same settings and rows would produce different records.
+# Incremented whenever a code change makes the same settings and rows produce
+# different records.
 PHONEME_BUILDER_VERSION = 2
 # Settings on which phoneme records depend, and all settings that this builder
 # uses.
@@ -83,8 +84,9 @@ class PhonemesConfig(Validated):
 
 
 FROM_TEXT = "`python -m albert_tf.phonemize` makes such rows from text."
-# Of IPA's letters, only this one has a composed form that the tables contain;
-# the tables contain the marks of other letters, such as the tilde, as symbols.
+# This is the only IPA letter with a mark for which the tables contain the
+# composed form; in the tables, other marks, such as the tilde, are separate
+# symbols.
 CEDILLA, COMPOSED = "c\u0327", "ç"
 Part = tuple[list[str], list[str]]  # the phonemes of each word, and the words
 
@@ -397,8 +399,8 @@ def make_records(
         statistics=statistics_of(table, counts),
     )
     for split, *_ in jobs:
-        rule = f"`input_file` must suffice for {split} records: it needs at "
-        rule += "least two different documents, only some of them held out; "
+        rule = f"`input_file` must yield {split} records: it needs at "
+        rule += "least two different documents, not all of them held out; "
         rule += "--eval_fraction=0 holds out no text."
         require(result.count(split), rule, words=counts.words.total())
     table.save(build.output_dir)

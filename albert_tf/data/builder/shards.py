@@ -19,7 +19,7 @@ import numpy as np
 from albert_tf.base import files
 from albert_tf.data.builder.text_formats import merge
 
-# Tokens per part of a document, which suffice for 64 examples of 512 tokens.
+# Tokens per part of a document, enough for 64 examples of 512 tokens.
 PART_TOKENS = 1 << 15
 
 

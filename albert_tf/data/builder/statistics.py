@@ -26,7 +26,7 @@ TITLES = {EVAL: "held-out records"}
 
 
 def count_instances(instances: Instances) -> Counter:
-    """Count a batch of records, except for its masks."""
+    """Count the records, tokens and pairs in a batch."""
     return Counter(
         records=len(instances.lengths),
         slots=instances.input_ids.size,
@@ -37,7 +37,7 @@ def count_instances(instances: Instances) -> Counter:
 
 
 def count_masks(instances: Instances, masked: Masked) -> Counter:
-    """Count the masks of a batch of records."""
+    """Count the masked tokens and n-grams in a batch."""
     predictions = masked.weights.sum(axis=1)
     counts = Counter(
         masked_records=len(predictions),
@@ -160,7 +160,8 @@ MANY_ONE_SEGMENT = 0.3
 # Warn if the dropped chunks contained a larger share of the text.
 MUCH_DROPPED = 0.05
 
-# A larger share of unknown tokens means that the vocabulary does not fit.
+# A larger share of unknown tokens means that the vocabulary does not suit the
+# text.
 MANY_UNKNOWN = 0.01
 
 # If a larger share of the positions is padding, a shorter `max_seq_length` is
@@ -253,7 +254,7 @@ def _text(statistics: dict) -> Iterator[str]:
     if statistics["unknown_share"] > MANY_UNKNOWN:
         yield (
             f"{statistics['unknown_share']:.1%} of the tokens are unknown; "
-            "does the vocabulary fit the text (language, casing)?"
+            "does the vocabulary match the text (language, casing)?"
         )
     yield from letter_warnings(
         statistics["dropped_marks_share"], statistics["beyond_rule_share"]

@@ -191,10 +191,10 @@ def _opened(
 
 
 def check_files(paths: list[str], reading: TextFilesConfig) -> None:
-    """Check the beginnings of files; raise an error for a fault.
+    """Check the beginning of each file; raise an error if it has a fault.
 
-    Faults that `on_bad_text` skips raise no error. Pipes can be read only once,
-    so they are not checked.
+    Faults that `on_bad_text` skips do not raise an error. Pipes can be read
+    only once, so they are not checked.
     """
 
     def layout(path: str) -> str:
@@ -205,7 +205,7 @@ def check_files(paths: list[str], reading: TextFilesConfig) -> None:
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         regular = [path for path in paths if not files.is_stream(path)]
         layouts = {*pool.map(layout, regular)}
-    # Text may be among the tables, and pipes may be text.
+    # Some files may be text, and a pipe may contain text.
     if layouts and reading.input_format not in layouts and regular == paths:
         check_table_layout("tables", reading.input_format, regular[0])
 
@@ -377,7 +377,7 @@ def has_pipes(patterns: str) -> bool:
 
 
 def with_pipes_copied(patterns: str, folder: str) -> str:
-    """Copy pipes to files in a folder; return `input_file` with the copies."""
+    """Copy pipes to files in a folder; return `input_file` with their paths."""
     entries = files.split_paths(patterns)
     for number, entry in enumerate(entries):
         if files.is_stream(entry):

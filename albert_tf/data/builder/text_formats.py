@@ -76,7 +76,7 @@ def merge(counts: Counter, other: Counter) -> None:
 
 
 def bad_items(counts: Mapping[str, int]) -> str:
-    """Return the numbers of bad items as a string, or "" if there are none."""
+    """Return the counts of bad items as text, or "" if there are none."""
     numbers = {name: counts.get(name, 0) for name in BAD_ITEMS}
     return ", ".join(
         f"1 {noun} was {what}" if n == 1 else f"{n:,} {noun}s were {what}"
@@ -88,7 +88,7 @@ def bad_items(counts: Mapping[str, int]) -> str:
 
 
 def warn_of_bad_items(counts: Counter, on_bad_text: str) -> None:
-    """Print the number of skipped or replaced items, and the first of them."""
+    """Print the counts of skipped or replaced items, and the first item."""
     if message := bad_items(counts):
         print(
             f"Warning: --on_bad_text={on_bad_text}: {message}. The first: "
@@ -102,7 +102,7 @@ class BadItems:
 
     Args:
       on_bad_text: the setting.
-      counts: the counts, in which skipped and replaced items are counted.
+      counts: the counts to which skipped and replaced items are added.
 
     Attributes:
       lines: the number of lines that were not UTF-8.

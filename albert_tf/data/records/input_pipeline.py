@@ -271,8 +271,9 @@ def eval_batches(
 
 # Remote storage has a high latency but handles many calls at once.
 CALLS_AT_ONCE = 64
-# Number of records to check in each split before a run. With fewer records, the
-# ids of a larger vocabulary might all be small by chance.
+# Number of records to check in each split before a run. If these were fewer,
+# records made with a larger vocabulary might pass because their ids happen to
+# be small.
 FIRST = 16
 # TensorFlow's message about a record whose contents are invalid.
 UNPARSED = "Could not parse example input"
@@ -338,7 +339,7 @@ def _explained(
     """Return the error for the file that a message names, or None if unknown.
 
     TensorFlow's parser names no file if the contents of a record's `features`
-    cannot be parsed. The fault is then searched for in all files.
+    cannot be parsed. In this case, all files are searched for the fault.
     """
     paths = {entry_path(data_dir, e): (s, e) for s, e in metadata.entries()}
 

@@ -41,7 +41,7 @@ from albert_tf.text.symbols import OTHER_LABEL
 METADATA_FILE = "metadata.json"
 VERSION = 1
 TRAIN, EVAL = "train", "eval"
-# The tasks: what the records are made of.
+# The tasks, which differ in what the records are made of.
 WORDS, PHONEMES = TASKS = ("words", "phonemes")
 # The features of static records, besides `next_sentence_labels`.
 MASKED_NAMES = (
