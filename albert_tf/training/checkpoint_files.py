@@ -100,10 +100,10 @@ class Damaged(InputError):
 
 
 def _damage() -> tuple[type[Exception], ...]:
-    """Return the types of errors that TensorFlow raises for damage."""
+    """Return the types of errors that TensorFlow raises for damaged files."""
     import tensorflow as tf
 
-    # A damaged size makes TensorFlow request more memory than there is.
+    # A damaged size may make TensorFlow request more memory than there is.
     builtin = ValueError, IndexError, RuntimeError, MemoryError
     return tf.errors.OpError, *builtin
 

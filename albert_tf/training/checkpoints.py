@@ -177,7 +177,7 @@ def restore(
     """
     expected = {name: v.shape.as_list() for name, v in variables.items()}
     differences = explain_differences(expected, read_table(prefix), ignore)
-    rule = "The checkpoint must fit the model."
+    rule = "The checkpoint must match the model."
     require(not differences, f"{rule} Received: {prefix}\n  {differences}")
     with damage_named(prefix):
         checkpoint = tf.train.Checkpoint(variables=variables)
@@ -294,7 +294,7 @@ def fingerprint(prefix: str) -> str:
 
 
 def check_claim(model_dir: str, config: AlbertConfig) -> None:
-    """Raise an error if a folder's model has a different config, or none.
+    """Raise an error if a folder's model has a different config, or no config.
 
     The files of a run that ended before its first checkpoint do not count as a
     model.
@@ -318,7 +318,7 @@ def check_claim(model_dir: str, config: AlbertConfig) -> None:
 
 
 def create_model_dir(model_dir: str, config: AlbertConfig) -> None:
-    """Create a model directory; raise an error if it holds a different model.
+    """Create a model directory; raise an error if it has a different model.
 
     A folder without a model must not contain files that a run overwrites.
     """

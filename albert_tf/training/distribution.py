@@ -19,8 +19,8 @@ from albert_tf.training.workers import (
     read_cluster,
 )
 
-# Peak speeds of dense bfloat16 or float16 products, in TFLOP/s, from NVIDIA's
-# data sheets.
+# Peak speeds of dense bfloat16 or float16 matrix products, in TFLOP/s, from
+# NVIDIA's data sheets.
 GPU_PEAKS = {
     "H200": 989.0,
     "H100": 989.0,

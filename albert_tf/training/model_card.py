@@ -120,9 +120,8 @@ def rows_of(folder: str, split: str) -> list[dict]:
 def metrics_of(folder: str) -> dict[str, dict[str, float]]:
     """Return {split: metrics} of the last evaluation.
 
-    The name of a split includes its file, if known, because the file may not be
-    the run's.
-    After pretraining, the metrics include the step.
+    The name of a split includes the evaluated file, if known, because it may
+    differ from the run's own. After pretraining, the metrics include the step.
     """
     measured = files.read_optional_json(folder, "metrics.json")
     splits = {}

@@ -33,8 +33,8 @@ class WeightAverage:
     """A moving average of weights, created in the strategy's scope.
 
     Args:
-      decay: largest share of the average that a step retains; 0 means that
-        there is no average, so that `means` is empty.
+      decay: largest share of the average that a step retains; 0 means no
+        average, so `means` is empty.
       weights: {name: variable}.
     """
 

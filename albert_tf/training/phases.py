@@ -89,7 +89,7 @@ def read_schedules(
     mask_schedule: str | None,
     config: AlbertConfig,
 ) -> Schedules:
-    """Return the parsed schedules, whose depths must fit a config."""
+    """Parse the schedules of a run; check the depths against its config."""
     depth = depth_schedule or str(config.num_hidden_layers)
     schedules = {
         "data_dir": read_schedule("data_dir", data_dir),
@@ -296,9 +296,9 @@ def step_work(phase: Phase, config: AlbertConfig) -> float:
 
 
 def description(phases: Sequence[Phase]) -> str:
-    """Return a text that shows whether the phases of a resumed run changed.
+    """Describe the phases, to show whether those of a resumed run changed.
 
-    The text omits the records and the last step of the run.
+    The result omits the records and the last step of the run.
     """
     parts = []
     for phase in phases:

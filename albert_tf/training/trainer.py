@@ -145,7 +145,7 @@ def accumulated(
         )
         return i + 1, add(gradients, piece_gradients), report + piece_report
 
-    # Only the sum makes micro-batches depend on each other, so by default
+    # Micro-batches depend on each other only through the sum, so by default,
     # TensorFlow would run ten at once, with all their activations in memory.
     _, gradients, report = tf.while_loop(
         lambda i, *_: i < pieces, body, (0, *zeros), parallel_iterations=1

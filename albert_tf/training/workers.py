@@ -1,4 +1,4 @@
-"""Connection of workers on several machines, and reports of lost workers."""
+"""Connect workers on several machines, and report lost workers."""
 
 import contextlib
 import faulthandler

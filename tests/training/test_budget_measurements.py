@@ -360,4 +360,5 @@ def test_a_run_whose_time_is_up_says_so(tmp_path, capsys, facts, over):
     setup = make_setup(tiny.CONFIG, RECORDS, output_dir=folder)
     assert limited.choose_start(setup) == setup
     assert limited.earlier == facts
-    assert (f"The time of {folder} is up" in capsys.readouterr().out) == over
+    message = f"The time budget of {folder} is used up"
+    assert (message in capsys.readouterr().out) == over

@@ -110,7 +110,7 @@ def test_a_resume_reads_what_it_takes_once(folder, monkeypatch, capsys):
     assert taken == str(folder / "ckpt-2")
     assert (state["a/kernel"].numpy() == 2.0).all()
     assert "ckpt-3 is damaged: TensorBundle" in capsys.readouterr().out
-    with pytest.raises(InputError, match="must fit the model.*\n.*missing b"):
+    with pytest.raises(InputError, match="must match the model.*\n.*missing b"):
         checkpoints.restore_latest(str(folder), {"b": state["a/kernel"]})
 
 

@@ -269,8 +269,8 @@ class Budget:
         step = checkpoint_files.number(prefix)
         if self.earlier.get("over", step == self.earlier.get("last")):
             print(
-                f"The time of {output_dir} is up and its rate has decayed. To "
-                "train for more hours, set another `output_dir`, and "
+                f"The time budget of {output_dir} is used up, and its rate has "
+                "decayed. To train longer, set another `output_dir`, and "
                 f"`init_checkpoint={output_dir}`.",
                 flush=True,
             )

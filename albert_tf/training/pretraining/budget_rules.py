@@ -40,7 +40,7 @@ WIDTH_POWER = 0.5
 # but beta_2 never falls below its usual value for large batches.
 HALF_LIFE_TOKENS = TRIAL_TOKENS * math.log(0.5) / math.log(0.98)
 SMALLEST_BETA_2 = 0.95
-LEAST_STEPS = 10  # minimum of the estimate; each phase then has some steps
+LEAST_STEPS = 10  # minimum of the estimate, so that each phase has steps
 # The trials had 50 steps of warm-up in 600 to 2,500 steps; without warm-up,
 # AdamW collapses.
 WARMUP_SHARE = 0.05

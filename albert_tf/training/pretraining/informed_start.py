@@ -50,8 +50,8 @@ SAME_WORD, SAME_POSITION, SEPARATOR = 9.0, -14.0, 7.0
 
 # Length of the vector that full attention to [SEP] adds to a state. The norm of
 # a state is about sqrt(H), 16 for H = 256 and 28 for H = 768, so the state of a
-# word without a repeat shifts by up to a quarter or a seventh of its norm. The
-# value is chosen, not derived.
+# word without a repeat shifts by up to a quarter or a seventh of its norm,
+# respectively. The value is chosen, not derived.
 MARK = 4.0
 
 LONGEST_WAVE = 1024  # in positions

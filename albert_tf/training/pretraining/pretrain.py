@@ -185,9 +185,9 @@ def write_flags(setup: Setup) -> None:
 def described(setup: Setup, run: Run, budget: Budget) -> Iterator[None]:
     """Write a run's flags before the block, and its flags and card afterwards.
 
-    The flags of a run that is already complete are kept, because these settings
-    had no part in it. With a budget, they are still written, because they must
-    contain the number of steps.
+    The flags of a run that is already complete are kept, because the new
+    settings had no part in it. With a budget, the flags are written even then,
+    because they must contain the number of steps.
     """
     if not setup.writes:
         yield

@@ -120,9 +120,9 @@ class PretrainingConfig:
     )
     budget_hours: float = setting(
         0.0,
-        "Train for this many hours and decay the rate by their end; the number "
-        "of steps, the rate and other settings that you do not set are chosen "
-        "to fit.",
+        "Train for this many hours, and decay the rate over this time; the "
+        "number of steps, the rate and other settings that you do not set are "
+        "chosen to fit.",
         means="no budget",
         minimum=0.0,
         maximum=10000.0,
@@ -204,7 +204,7 @@ KINDS = {
 
 
 def check_records(config: AlbertConfig, metadata: Metadata) -> None:
-    """Raise an error if records do not fit the model."""
+    """Raise an error if records are incompatible with the model."""
     config.check_length("max_seq_length", metadata.max_seq_length)
     size, limit = metadata.vocab_size, config.vocab_size
     rule = "`vocab_size` of the records must be at most the model's "
@@ -277,7 +277,7 @@ def read(data_dir: str, config: AlbertConfig, trains: bool) -> Folders:
 
     Args:
       data_dir: see `PretrainingConfig`.
-      config: the model, which the records must fit.
+      config: the architecture, with which the records must be compatible.
       trains: whether each folder must have training records.
     """
     folders = {f: read_metadata(f) for f in phases.folders(data_dir)}

@@ -167,7 +167,7 @@ class Transplant:
         }
 
     def describe(self) -> str:
-        """Return a line with the numbers of copied, composed and new rows."""
+        """Return a line with the counts of copied, composed and new rows."""
         total, num_origins = len(self.origins), self.old_pieces
         copied, new = np.sum(num_origins == 1), np.sum(num_origins == 0)
         return (
@@ -220,7 +220,7 @@ WEIGHTS, RUN, TRANSPLANT = STATES = ("weights", "run", "transplant")
 def check_source(
     source: AlbertConfig, target: AlbertConfig, state: str = WEIGHTS
 ) -> None:
-    """Raise an error if the source's weights do not fit the target."""
+    """Raise an error if the target cannot use the source's weights."""
     different = [
         f"{key}={getattr(source, key)} instead of {getattr(target, key)}"
         for key in FIXED_KEYS
@@ -246,7 +246,7 @@ def check_warm_start(
     target: AlbertConfig,
     vocabulary: Vocabulary | None,
 ) -> None:
-    """Raise an error if the source does not fit the new run.
+    """Raise an error if the source is incompatible with the new run.
 
     Args:
       model_dir: the source, or None.
@@ -330,7 +330,7 @@ def describe_warm_start(
 def foreign_heads(
     source_vocabulary: Vocabulary | None, vocabulary: Vocabulary | None
 ) -> tuple[str, ...]:
-    """Return the source's heads whose outputs mean something else in the run.
+    """Return the source's heads whose outputs differ in meaning from the run's.
 
     Only the word head can be such a head: the outputs of other heads are ids,
     which a transplant matches, or have the same meaning in all models.
