@@ -123,8 +123,8 @@ def require_no_pattern(name: str, path: str) -> None:
       name: the name of the setting, or a description of the path.
       path: the path.
     """
-    rule = f"{name} must not contain `[`, because TensorFlow reads the path of "
-    require("[" not in path, rule + "weights as a pattern.", path=path)
+    rule = f"{name} must not contain `[`, because TensorFlow treats the path "
+    require("[" not in path, rule + "of weights as a pattern.", path=path)
 
 
 def walk(path: str) -> Iterator[tuple[str, list[str], list[str]]]:

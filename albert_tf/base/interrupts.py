@@ -1,4 +1,4 @@
-"""Immediate handling of signals.
+"""Handle signals immediately.
 
 Python runs signal handlers in the main thread, and only after C++ code returns.
 A call to TensorFlow can take minutes, during which repeated signals are merged

@@ -161,7 +161,7 @@ class Workers:
 def without_collection() -> Iterator[None]:
     """Suspend garbage collection while a block creates long-lived objects.
 
-    Collection takes a quarter of the time that it takes to import TensorFlow.
+    Garbage collection accounts for a quarter of TensorFlow's import time.
     """
     enabled = gc.isenabled()
     gc.disable()

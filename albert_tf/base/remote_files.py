@@ -17,7 +17,7 @@ class RemoteError(InputError, OSError):
 
 
 def is_of_storage(error: Exception) -> bool:
-    """Return whether a disk or a remote store, not a file, caused an error."""
+    """Return whether storage, rather than a file's content, caused an error."""
     number = getattr(error, "errno", None)
     return isinstance(error, RemoteError) or number is not None
 

@@ -1,4 +1,4 @@
-"""Atomic replacement of a folder, and checks that no user's file is lost."""
+"""Replace folders atomically, and check that no file of the user is lost."""
 
 import contextlib
 import os
