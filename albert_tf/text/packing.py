@@ -1,4 +1,4 @@
-"""Packing of one or two segments of ids into a row of model inputs."""
+"""Pack one or two segments of ids into a row of model inputs."""
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence

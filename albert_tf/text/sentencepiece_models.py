@@ -122,7 +122,7 @@ def read_model(content: bytes) -> ModelProto:
                 f"Received: piece={piece!r:.60}, number={number}"
             )
     charsmap_keys(proto.normalizer_spec.precompiled_charsmap)
-    # SentencePiece uses this map after a user's own rules.
+    # SentencePiece uses this map when it decodes ids.
     charsmap_keys(proto.denormalizer_spec.precompiled_charsmap)
     return proto
 

@@ -109,7 +109,7 @@ def made_of(symbols: Iterable[str]) -> SymbolTable:
 
 
 def origins(old: SymbolTable, new: SymbolTable) -> list[list[int]]:
-    """Return, for each new id, a list of its symbol's old id, empty if none."""
+    """Return a list for each new id: its symbol's old id, if there is one."""
     result = [[] for _ in range(new.vocab_size)]
     for symbol, i in new.symbols.items():
         result[i] += [old.symbols[symbol]] if symbol in old.symbols else []
@@ -146,7 +146,7 @@ def _read_symbols(path: str) -> SymbolTable:
 
 
 def _wrong_words(words: list) -> Iterator[str]:
-    """Yield entries that are neither the reserved words nor unique words."""
+    """Yield entries that are neither reserved words nor new, unique words."""
     used = set()
     for label, word in enumerate(words):
         is_reserved = label <= OTHER_LABEL and word == FIRST_WORDS[label]

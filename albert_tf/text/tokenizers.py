@@ -406,7 +406,7 @@ TOKENIZERS = {t.kind: t for t in (SentencePieceTokenizer, WordPieceTokenizer)}
 
 
 def tokenizer_of(config: dict | None) -> Tokenizer | None:
-    """Create a tokenizer from the result of `get_config`; map None to None."""
+    """Create a tokenizer from the result of `get_config`; None yields None."""
     if config is None:
         return None
     text = {k: v for k, v in config.items() if k not in ("type", "content")}
