@@ -1,4 +1,4 @@
-"""Detection of the kind of a file from its first bytes and its name.
+"""Detect the kind of a file from its first bytes and its name.
 
 Every program that reads text or tables opens its files through this module,
 which decompresses them and detects their kind. An unsupported format raises an

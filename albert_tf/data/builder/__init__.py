@@ -1,4 +1,4 @@
-"""The conversion of text to TFRecords in two passes, which `build.run` runs.
+"""Convert text to TFRecords in two passes, which `build.run` runs.
 
 `passes` contains both passes. The first pass processes the text block by block:
 `text_blocks` reads files in the formats of `text_formats`, `boundaries` finds

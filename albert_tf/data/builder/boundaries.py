@@ -75,10 +75,10 @@ def character_kind(character: str) -> int:
 def _character_of_byte(match: re.Match) -> str:
     """Return a character of the kind that the Unicode rule assigns to a byte.
 
-    An ASCII byte is a character. In longer characters, every byte except the
-    first counts as a mark. The first byte counts as a letter, unless the
-    character is between U+2000 and U+9FFF or from U+F000 on: most of these are
-    punctuation, symbols, kana and ideographs.
+    An ASCII byte stands for its own character. In longer sequences, the first
+    byte counts as a letter, except for characters from U+2000 to U+9FFF and
+    from U+F000 on, most of which are punctuation, symbols, kana and ideographs.
+    Each further byte counts as a mark.
     """
     byte = int(match[1], 16)
     if byte < 0x80:

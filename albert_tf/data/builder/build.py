@@ -160,7 +160,7 @@ def _check_documents(
     require(
         any(held_out.shards.values()),
         "`input_file` must contain text in documents of at least "
-        "`min_document_tokens`.",
+        "`min_document_tokens` tokens.",
         input_file=f"{build.input_file}, {text['tokens']:,} tokens, "
         f"{text['short_documents']:,} of {text['documents']:,} documents "
         f"shorter, {text['empty_documents']:,} more documents empty, "

@@ -1,4 +1,4 @@
-"""The choice of the text to hold out.
+"""Choose the text to hold out.
 
 Documents are ordered by hash, and the first documents are held out. If holding
 out only whole documents would miss the requested share by more than a third,
@@ -57,7 +57,7 @@ class ShardTotals:
       tokens: [BUCKETS] int64, the tokens of the documents in each bucket.
       pieces: [V] int64, occurrences of each piece in text that is not dropped.
       ends: {shard: (lowest, highest bucket)} for each non-empty shard.
-      counts: the counts of dropped duplicate documents and their tokens.
+      counts: the counts of dropped duplicate documents and of dropped tokens.
     """
 
     tokens: np.ndarray
@@ -204,7 +204,7 @@ def _divisible(documents: Documents) -> np.ndarray:
 def measure_parts(
     recipe: BuildSpec, item: tuple[int, str], held_out: HeldOut
 ) -> PartsOfShard | None:
-    """Return a shard's parts at the border.
+    """Return the parts of a shard in the bucket at the border.
 
     The result is None if the shard is empty or no parts are needed.
     """

@@ -1,4 +1,4 @@
-"""The creation of phoneme records from rows of words and their phonemes.
+"""Create phoneme records from rows of words and their phonemes.
 
 Rows are read twice, file by file: first to count symbols and words, then to
 write records. An interrupted build continues with the files that are not
@@ -149,7 +149,7 @@ class Counts(NamedTuple):
 
     Attributes:
       symbols, words: the number of occurrences of each symbol and word.
-      spelled: the number of symbols in all occurrences of each word.
+      spelled: the total number of symbols in the occurrences of each word.
       first: for each key, as a decimal string, the number of files in which the
         key is the lowest. A part's key is the hash of its phonemes.
     """
@@ -278,7 +278,7 @@ def by_frequency(of_symbols: Iterable[int], of_labels: Iterable[int]) -> dict:
 
     Args:
       of_symbols: counts of the symbols of words.
-      of_labels: counts of the labels of positions, separators first.
+      of_labels: counts of the labels at all positions, separators first.
     """
     of_symbols, of_labels = map(np.array, (of_symbols, of_labels))
 

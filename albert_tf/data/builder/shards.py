@@ -1,4 +1,4 @@
-"""Storage of tokenized documents in shards on a local disk.
+"""Store tokenized documents in shards on a local disk.
 
 A shard is a sequence of frames. A frame contains the parts of documents in one
 block of text that belong to the shard.

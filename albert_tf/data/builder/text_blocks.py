@@ -1,4 +1,4 @@
-"""Text files split into blocks of whole lines, and blocks into documents."""
+"""Split text files into blocks of whole lines, and blocks into documents."""
 
 import concurrent.futures
 import contextlib

@@ -319,7 +319,7 @@ class TextFilesConfig(Validated):
 def check_table_layout(
     what: str, input_format: str | None, source: object
 ) -> None:
-    """Raise `InputError` if JSON lines or a table cannot have a layout.
+    """Raise `InputError` if `input_format` is not legal for JSON or a table.
 
     Args:
       what: "JSON lines" or "tables", for error messages.
@@ -393,7 +393,7 @@ class SentencesConfig(TextFilesConfig):
 
     split_sentences: str | None = setting(
         None,
-        "Code of the language, such as en, whose rules split lines into "
+        "Language code, such as en, of the rules that split lines into "
         "sentences.",
         means="each line is one sentence",
     )

@@ -1,4 +1,4 @@
-"""Parsing of records, in each of their forms, into batches of tensors.
+"""Parse records of each form into batches of tensors.
 
 Dynamic and phoneme records are masked while they are read, by Python functions
 that are called from threads of the input pipeline. A thread that is waiting for
