@@ -77,8 +77,8 @@ def present(
 class _WholeVariables(tf.train.experimental.ShardingCallback):
     """A policy that packs whole variables into shards of up to `SHARD_BYTES`.
 
-    A larger variable has its own shard. TensorFlow's `MaxShardSizePolicy` would
-    split variables on their device.
+    A larger variable has a shard of its own. TensorFlow's `MaxShardSizePolicy`
+    would split such a variable, and would do so on its device.
     """
 
     description = "whole variables"
@@ -111,7 +111,7 @@ def _write(prefix: str, variables: dict[str, tf.Variable]) -> None:
 
 
 def read_table(prefix: str) -> dict[str, list[int]]:
-    """Return {name: shape} of a checkpoint written by this module."""
+    """Return {name: shape} for a checkpoint that this module wrote."""
     with damage_named(prefix):
         shapes = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
     return {

@@ -275,7 +275,7 @@ class PretrainingObjective:
         }
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return {term: weight}, the numbers of predictions and pairs."""
+        """Return {term: weight}, the counts of predictions and pairs."""
         return {
             "mlm": tf.reduce_sum(batch["masked_lm_weights"]),
             "sop": tf.reduce_sum(pair_weights(batch)),
@@ -352,7 +352,7 @@ class PhonemeObjective:
         }
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return {term: weight}, the numbers of trained symbols and tokens."""
+        """Return {term: weight}, the counts of trained symbols and tokens."""
         return {
             "symbols": tf.reduce_sum(batch["symbol_weights"]),
             "words": tf.reduce_sum(tf.cast(batch["input_mask"], tf.float32)),

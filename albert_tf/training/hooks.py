@@ -23,7 +23,7 @@ def check_hooks(hooks: Iterable[Hook] | Hook) -> tuple[Hook, ...]:
         for hook in hooks
         if not isinstance(hook, Hook)
     ]
-    rule = "`hooks` must be a list of instances of subclasses of `Hook`."
+    rule = "`hooks` must be a list of `Hook` instances."
     require(not invalid, rule, hooks=", ".join(invalid))
     return hooks
 

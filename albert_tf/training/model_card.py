@@ -210,7 +210,7 @@ def metrics_table(metrics: Mapping[str, Mapping]) -> list[str]:
     return ["| split | metric | value |", "|---|---|---|", *rows]
 
 
-NO_SOURCES = ["Not known: the model was not trained by a run of albert_tf."]
+NO_SOURCES = ["Unknown: the model was not trained by a run of albert_tf."]
 LICENCE = (
     "Choose the license of the weights yourself: it depends on the training "
     "data."

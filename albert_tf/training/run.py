@@ -274,7 +274,7 @@ class Run:
         return self.phases[min(max(index, now), now + 1)]
 
     def _window_steps(self, cadences: Sequence[int]) -> int:
-        """Return the number of steps to run next: the same in all processes."""
+        """Return the number of steps to run next, the same in all processes."""
         step, clock = self.step, self.clock
         last = min(self.last, step + clock.most(step))
         if self._ahead:

@@ -96,7 +96,7 @@ def test_checkpoints_are_a_minute_to_a_quarter_of_an_hour_apart(
     """
     means = dataclasses.replace(TRIAL, seconds=float(seconds))
     found = budget_rules.checkpoint_steps(means, {"num_train_steps": 1000})
-    reason = f"every {between} s, the most that can be lost"
+    reason = f"every {between} s, the most time that can be lost"
     assert found == (steps, reason)
 
 

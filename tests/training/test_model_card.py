@@ -109,7 +109,7 @@ def test_the_users_own_card_stays(tmp_path):
 def test_a_card_without_a_run_says_what_is_not_known(tmp_path):
     """The card of an empty folder lists no flags and no metrics."""
     text = card(str(tmp_path), "", "model_dir")
-    assert "\n# albert\n" in text and "Not known: the model was" in text
+    assert "\n# albert\n" in text and "Unknown: the model was" in text
     assert "None were measured." in text and "Flags" not in text
     assert "library_name: albert_tf\n" in text
 

@@ -1,4 +1,4 @@
-"""Time budgets: measurement of a run's speed, and the choice of settings."""
+"""Time budgets: measure a run's speed, and choose its settings."""
 
 import functools
 import gc
@@ -22,7 +22,7 @@ from albert_tf.training.training_config import TrainingConfig
 
 
 class Rehearse(Hook):
-    """A hook that times an evaluation and a plot of the curves, for the clock.
+    """A hook that times an evaluation and the plotting of curves for the clock.
 
     Args:
       evaluate: a function that evaluates a number of batches.
@@ -75,7 +75,7 @@ def check_budget(fixed: Set[str], init_state: str, optimizer: str) -> None:
         or "learning_rate" in fixed
         or "optimizer" not in fixed,
         "`budget_hours` chooses `learning_rate` only for "
-        f"{', '.join(budget_rules.OPTIMIZERS)}; set it for another optimizer.",
+        f"{', '.join(budget_rules.OPTIMIZERS)}; set it for any other.",
         optimizer=optimizer,
     )
 
@@ -88,7 +88,7 @@ def time_steps(
     Args:
       setup: the run; the measured steps train its first phase.
       trainer: the run's trainer; the weights may change.
-      target_seconds: the approximate number of seconds to measure.
+      target_seconds: the approximate duration of the measurement.
     """
     phase = setup.phases()[0]
     read = phase.reader(setup.batches)
@@ -116,7 +116,7 @@ def measure(setup: Setup, target_seconds: float) -> tuple[float, float]:
 
     Args:
       setup: the run.
-      target_seconds: the approximate number of seconds to measure.
+      target_seconds: the approximate duration of the measurement.
 
     Returns:
       The seconds per compiled step, and the seconds to compile the step.

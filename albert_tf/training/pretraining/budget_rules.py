@@ -175,7 +175,8 @@ def checkpoint_steps(resources: Resources, values: dict) -> Choice:
     interval = max(resources.seconds / EVALUATIONS, LEAST_SECONDS)
     interval = min(interval, MOST_SECONDS, resources.seconds / 2)
     steps = math.ceil(values["num_train_steps"] * interval / resources.seconds)
-    return Choice(steps, f"every {interval:.0f} s, the most that can be lost")
+    reason = f"every {interval:.0f} s, the most time that can be lost"
+    return Choice(steps, reason)
 
 
 def choose_start(config: AlbertConfig, dynamic: bool) -> dict[str, Choice]:

@@ -137,7 +137,7 @@ def locked_output(setup: Setup) -> Iterator[Callable | None]:
     """Lock a training run's directory; write its config and vocabulary.
 
     Yield a function that fails if the directory is moved. If the run does not
-    train, do nothing.
+    train, yield None, and neither lock nor write anything.
     """
     output_dir = setup.pretraining.output_dir
 
