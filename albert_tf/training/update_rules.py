@@ -15,7 +15,7 @@ from albert_tf.model.ops import xla_compiled
 
 
 def debias(beta: float, t):
-    """Return 1 - beta^t, accurate in float32 for beta near 1."""
+    """Return 1 - beta^t, accurately in float32 even for beta near 1."""
     return -tf.math.expm1(t * math.log(beta)) if beta else 1.0
 
 
