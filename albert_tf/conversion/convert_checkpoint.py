@@ -30,7 +30,6 @@ from albert_tf.conversion.variable_names import (
     MODEL_DIR,
     PLBERT,
     as_released,
-    tf1_layout,
 )
 from albert_tf.model.config import PRETRAINING_HEADS
 from albert_tf.text.symbols import SYMBOLS_FILE, WORDS_FILE
@@ -61,7 +60,8 @@ def write_tf1(folder: str, source: Source) -> int:
     config = as_released(source.config)
     shapes, width = source.tensors.shapes, config.hidden_size
     head = tf1.head_tensors(source.task, shapes, width)
-    tensors = to_layout(source.tensors, config, tf1_layout(config), head)
+    layout = tf1.layout_for(config)
+    tensors = to_layout(source.tensors, config, layout, head)
     if source.tokenizer:
         tf1.write_vocabulary(folder, source.tokenizer)
     tf1.write(folder, config, tensors, finetuned=source.task is not None)

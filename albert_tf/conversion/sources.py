@@ -147,7 +147,7 @@ def open_tf1(prefix: str, options: Reading) -> Source:
     config, warnings = tf1.read_config(
         options.albert_config_file or tf1.find_config(prefix), tensors
     )
-    layout = tf1.layout_of(tensors)
+    layout = tf1.layout_in(tensors)
     task, head = None, {}
     if options.encoder_only:
         tensors = tf1.without_optimizer(tensors, layout)

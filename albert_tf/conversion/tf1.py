@@ -105,11 +105,16 @@ def without_optimizer(tensors: Tensors, layout: Layout) -> Tensors:
     )
 
 
-def layout_of(tensors: Tensors) -> Layout:
-    """Return the TF1 naming scheme that a file follows."""
+def layout_in(tensors: Tensors) -> Layout:
+    """Return the layout of a checkpoint."""
     name = "albert/embeddings/embedding_hidden_mapping_in/kernel"
     hidden = ALBERT_ZH.name_of(name) in tensors.shapes
     return ALBERT_ZH if hidden else GOOGLE
+
+
+def layout_for(config: AlbertConfig) -> Layout:
+    """Return the layout in which to write the weights of a config."""
+    return ALBERT_ZH if config.embedding_norm == "hidden" else GOOGLE
 
 
 def find_config(prefix: str) -> str:
@@ -139,7 +144,7 @@ def read_config(path: str, tensors: Tensors) -> tuple[AlbertConfig, list[str]]:
     embedding width, the weights also determine the width.
     """
     values = files.read_json_object(path, "`albert_config_file`")
-    layout, warnings = layout_of(tensors), []
+    layout, warnings = layout_in(tensors), []
     words = layout.name_of("albert/embeddings/word_embeddings")
     table = tensors.shapes.get(words, ())
     if "embedding_size" not in values and len(table) == 2:

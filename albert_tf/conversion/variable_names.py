@@ -277,11 +277,6 @@ def as_released(config: AlbertConfig) -> AlbertConfig:
     )
 
 
-def tf1_layout(config: AlbertConfig) -> Layout:
-    """Return the TF1 layout for the weights of a config."""
-    return ALBERT_ZH if config.embedding_norm == "hidden" else GOOGLE
-
-
 def stored_tensors(
     config: AlbertConfig, layout: Layout
 ) -> dict[str, StoredTensor]:

@@ -10,11 +10,11 @@ from properties import examples
 
 from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.conversion.named_tensors import Tensors, from_layout, to_layout
+from albert_tf.conversion.tf1 import layout_for
 from albert_tf.conversion.variable_names import (
     HUGGING_FACE,
     MODEL_DIR,
     as_released,
-    tf1_layout,
     variable_shapes,
 )
 from albert_tf.model.config import ACTIVATIONS, AlbertConfig
@@ -86,7 +86,7 @@ def tensors_of(table):
 def layouts(config):
     """Return the layouts that can store a model with this config."""
     hub = [HUGGING_FACE] * (config.embedding_norm == "embedding")
-    return [MODEL_DIR, tf1_layout(config), *hub]
+    return [MODEL_DIR, layout_for(config), *hub]
 
 
 @examples(40)

@@ -56,7 +56,7 @@ def test_released_files_map_completely(release, tmp_path):
     path = tmp_path / "albert_config.json"
     path.write_text(json.dumps(table["config"]))
     config, _ = tf1.read_config(str(path), tensors)
-    layout = tf1.layout_of(tensors)
+    layout = tf1.layout_in(tensors)
     ours = from_layout(tensors, config, layout, release)
     assert len(ours) == len(shapes) == COUNTS[release]
     weights = variable_names.variable_shapes(config)
