@@ -228,7 +228,7 @@ def _from_home(value: Any) -> Any:
     return re.sub("(^|,)~/", lambda match: match[1] + home, value)
 
 
-# {key of `settings.KINDS`: a function that defines a flag of this kind}
+# {key of `settings.FLAG_TYPES`: a function that defines a flag of this kind}
 DEFINERS: dict[tuple[type, ...], Callable] = {
     (bool,): flags.DEFINE_bool,
     (bool, str): functools.partial(_define_or_word, flags.BooleanParser()),

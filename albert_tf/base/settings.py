@@ -214,7 +214,7 @@ class FlagType(NamedTuple):
     words: str  # name of the type in errors
 
 
-KINDS: dict[tuple[type, ...], FlagType] = {
+FLAG_TYPES: dict[tuple[type, ...], FlagType] = {
     (bool,): FlagType(_is(bool), bool, "True or False"),
     (bool, str): FlagType(
         _is(bool, str),
@@ -239,12 +239,12 @@ def as_type(name: str, value: Any, *types: type) -> Any:
     Args:
       name: name of the setting or argument, for the error message.
       value: a Python, NumPy, pandas or TensorFlow value.
-      *types: a key of `KINDS`.
+      *types: a key of `FLAG_TYPES`.
 
     Raises:
       InputError: if the value has a different type or cannot be converted.
     """
-    kind, value = KINDS[types], plain(value)
+    kind, value = FLAG_TYPES[types], plain(value)
     rule = f"`{name}` must be {kind.words}."
     require(kind.legal(value), rule, **{name: repr(value)})
     try:
@@ -257,9 +257,9 @@ def as_type(name: str, value: Any, *types: type) -> Any:
 
 
 def types_of(field: dataclasses.Field) -> tuple[type, ...]:
-    """Return a field's key in `KINDS`: its types except None."""
+    """Return a field's key in `FLAG_TYPES`: its types except None."""
     types = getattr(field.type, "__args__", (field.type,))
-    return tuple(t for t in types if any(t in kind for kind in KINDS))
+    return tuple(t for t in types if any(t in kind for kind in FLAG_TYPES))
 
 
 def converted(field: dataclasses.Field, value: Any) -> Any:
