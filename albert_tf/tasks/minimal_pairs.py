@@ -109,16 +109,17 @@ class Scorer:
     Args:
       model: a model with a masked-LM head.
       tokenizer: the model's tokenizer.
-      weights: a name for the model's weights.
+      fingerprint: the fingerprint of the model's checkpoint, if known.
     """
 
     def __init__(
         self,
         model: AlbertForPretraining,
         tokenizer: Tokenizer,
-        weights: str = "",
+        fingerprint: str = "",
     ):
-        self.model, self.tokenizer, self.weights = model, tokenizer, weights
+        self.model, self.tokenizer = model, tokenizer
+        self.fingerprint = fingerprint
         inputs = [tf.TensorSpec([None, None], tf.int32)] * 2
         self.compute = tf.function(
             self._losses, input_signature=inputs, autograph=False
@@ -262,7 +263,7 @@ def minimal_pairs(config: MinimalPairsConfig) -> dict:
             "because their sentences have the same pieces; does the tokenizer "
             "drop the case or the accents that distinguish them?"
         )
-    summary = {"model": scorer.weights} | summarize(pairs, good > bad)
+    summary = {"model": scorer.fingerprint} | summarize(pairs, good > bad)
     files.write_json(config.output_file, summary)
     rows = [("paradigm", "accuracy", "from", "to", "pairs")]
     for name, row in summary["paradigm"].items():
