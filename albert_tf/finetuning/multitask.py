@@ -55,22 +55,22 @@ class SharedModel:
             for name, task in tasks.items()
         }
 
-    def head(self, name: str) -> dict[str, tf.Variable]:
+    def head_variables(self, name: str) -> dict[str, tf.Variable]:
         """Return {name: variable} for a task's own variables."""
         table = checkpoints.named_variables(self.models[name])
-        shared = {id(v) for v in self.encoder().values()}
+        shared = {id(v) for v in self.encoder_variables().values()}
         return {k: v for k, v in table.items() if id(v) not in shared}
 
-    def encoder(self) -> dict[str, tf.Variable]:
+    def encoder_variables(self) -> dict[str, tf.Variable]:
         """Return {name: variable} for the encoder."""
         return checkpoints.named_variables(self.albert)
 
     @property
     def weights(self) -> list:
         """All weights, with the attributes `path` and `value` as in Keras."""
-        table = self.encoder()
+        table = self.encoder_variables()
         for task in self.models:
-            head = self.head(task).items()
+            head = self.head_variables(task).items()
             table |= {f"{task}/{name}": v for name, v in head}
         return [
             types.SimpleNamespace(path=f"{self.name}/{name}", value=v)
@@ -107,10 +107,9 @@ class MultitaskObjective:
             name: objective_of(task, recipe) for name, task in tasks.items()
         }
         self.task_weights = dict(zip(tasks, weights, strict=True))
-        self.terms, self.metrics = (
-            tuple(f"{n}_{x}" for n, o in self.objectives.items() for x in of(o))
-            for of in (lambda o: o.terms, lambda o: o.metrics)
-        )
+        named = self.objectives.items()
+        self.terms = tuple(f"{n}_{x}" for n, o in named for x in o.terms)
+        self.metrics = tuple(f"{n}_{x}" for n, o in named for x in o.metrics)
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return each term's weight in a batch."""
@@ -284,7 +283,8 @@ def finish(
     for name, job in jobs.items():
         folder = files.join(s.run.output_dir, name)
         if chief:
-            table = trainer.model.encoder() | trainer.model.head(name)
+            model = trainer.model
+            table = model.encoder_variables() | model.head_variables(name)
             step = checkpoint_files.number(final)
             saved = checkpoints.save(folder, table, step)
             fingerprint = checkpoints.fingerprint(saved)

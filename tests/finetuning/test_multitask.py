@@ -248,9 +248,8 @@ def equal_tasks(dropout):
     row = dataclasses.replace(row, labels=("x", "y"))
     tasks = {"a": row, "b": row}
     model = SharedModel(tiny.CONFIG, tasks, "float32")
-    for one, two in zip(
-        model.head("a").values(), model.head("b").values(), strict=True
-    ):
+    heads = (model.head_variables(name).values() for name in tasks)
+    for one, two in zip(*heads, strict=True):
         two.assign(one)
     part = {
         "input_ids": np.arange(5, 21, dtype=np.int32).reshape(2, 8),
