@@ -209,26 +209,26 @@ def defined(path: Path) -> set[str]:
     }
 
 
-def test_the_tables_of_changes_name_what_exists():
-    """CONTRIBUTING.md, under the most common changes, names what exists.
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_tables_of_the_code_name_what_exists(page):
+    """The last cells of tables name files, and names that the code defines.
 
-    A row names files, and names that these files or the package define.
+    The names are defined in the package or in a file that the cell names.
     """
     package = set().union(*map(defined, PACKAGE.rglob("*.py")))
-    rows = (ROOT / "CONTRIBUTING.md").read_text().splitlines()
-    quoted = [
-        re.findall("`([^-` ][^` ]*)`", row)
-        for row in rows
-        if row.startswith("| ")
-    ]
-    for words in quoted:
+    package |= {f"{p.name}/" for p in PACKAGE.rglob("*") if p.is_dir()}
+    rows = (ROOT / page).read_text().splitlines()
+    cells = [row.split("|")[-2] for row in rows if row.startswith("| ")]
+    for cell in cells:
+        words = re.findall("`([^-.` ][^` ]*)`", cell)
         paths = [p / word for p in (PACKAGE, ROOT) for word in words]
         files = [p for p in paths if p.is_file() and p.suffix == ".py"]
         names = package.union(*map(defined, files))
         for word in words:
             is_path = any(p.exists() for p in (PACKAGE / word, ROOT / word))
-            assert is_path or word.partition("(")[0] in names, word
-    assert len(quoted) > 10
+            name = word.partition("(")[0].rpartition(".")[2]
+            assert is_path or name in names, word
+    assert len(cells) > 10
 
 
 @pytest.mark.parametrize(("command", "target"), PROJECT["scripts"].items())
