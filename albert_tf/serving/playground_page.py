@@ -7,6 +7,7 @@ The page loads nothing from other hosts; browsers enforce this through its
 import math
 from collections.abc import Callable
 from numbers import Real
+from typing import NamedTuple
 
 import gradio as gr
 from gradio.route_utils import FnIndexInferError
@@ -28,27 +29,49 @@ BRIDGE = (
     "The bridge was built in 1902. It leads over the river to the mill, where "
     "Anna Berg had her workshop."
 )
-# {signature: title, help text, output component and example values}
-TOOLS: dict[str, tuple[str, str, Callable, dict[str, str]]] = {
-    "fill_mask": (
+
+
+class Tool(NamedTuple):
+    """A form of the page.
+
+    Attributes:
+      title: the title of the tab.
+      help: the text above the form.
+      make_output: a function that creates the output component.
+      example: {text field: example}.
+      optional_pair: whether `text_pair` may be empty.
+      numbers: the number of numeric fields after the texts.
+    """
+
+    title: str
+    help: str
+    make_output: Callable
+    example: dict[str, str]
+    optional_pair: bool = False
+    numbers: int = 0
+
+
+# {signature: its tool}
+TOOLS = {
+    "fill_mask": Tool(
         "Fill a mask",
         "Write [MASK] where the model should fill in a word.",
         gr.Label,
         {"text": "The [MASK] of the river was closed."},
     ),
-    "sentence_order": (
+    "sentence_order": Tool(
         "Order two sentences",
         "Does the second sentence follow the first?",
         gr.Label,
         {"text": "It rained all day.", "text_pair": "So we stayed in."},
     ),
-    "answer": (
+    "answer": Tool(
         "Ask about a passage",
         "The answer is a part of the passage.",
         lambda: [gr.HighlightedText(), gr.Label()],
         {"question": "When was the bridge built?", "context": BRIDGE},
     ),
-    "choose": (
+    "choose": Tool(
         "Choose an answer",
         "Enter one choice per line. Which choice answers the question?",
         gr.Label,
@@ -58,22 +81,31 @@ TOOLS: dict[str, tuple[str, str, Callable, dict[str, str]]] = {
             "choices": "to the mill\nto the sea\nto the school",
         },
     ),
-    "entities": (
+    "entities": Tool(
         "Find entities",
         "Names in the text are marked with their kinds.",
         gr.HighlightedText,
         {"text": BRIDGE},
     ),
-    "classify": ("Classify", "Which label fits the text?", gr.Label, GARDEN),
-    "score": ("Score", "The predicted number.", gr.Number, GARDEN),
-    "attention": (
+    "classify": Tool(
+        "Classify",
+        "Which label fits the text?",
+        gr.Label,
+        GARDEN,
+        optional_pair=True,
+    ),
+    "score": Tool(
+        "Score", "The predicted number.", gr.Number, GARDEN, optional_pair=True
+    ),
+    "attention": Tool(
         "See attention",
         "Attention of one piece, scaled to at most 1. Head 0 is the mean.",
         gr.HighlightedText,
         GARDEN,
+        optional_pair=True,
+        numbers=3,
     ),
 }
-OPTIONAL = {"classify", "score", "attention"}  # the second text may be empty
 # Limits for visitors.
 MAX_CHARACTERS = 20_000  # limit for one field
 MAX_BYTES = 3 * 4 * MAX_CHARACTERS + 10_000  # three fields in any script
@@ -151,12 +183,9 @@ class Page(gr.Blocks):
             raise VisitorError(message) from None
 
 
-NUMBERS = {"attention": 3}  # number of numeric fields after the texts
-
-
 def make_ask(model: ExportedModel, name: str, fields: dict):
     """Return a button's function, which converts form values to an answer."""
-    size = len(fields) + NUMBERS.get(name, 0)
+    size = len(fields) + TOOLS[name].numbers
 
     def ask(*values):
         texts = dict(zip(fields, values, strict=False))
@@ -172,7 +201,7 @@ def make_ask(model: ExportedModel, name: str, fields: dict):
                     "characters."
                 )
                 require(fits, rule, characters=len(text))
-                optional = field == "text_pair" and name in OPTIONAL
+                optional = field == "text_pair" and TOOLS[name].optional_pair
                 rule = f"`{field}` must not be empty."
                 require(text.strip() or optional, rule)
             numbers = values[len(texts) : size]
@@ -188,9 +217,10 @@ def make_ask(model: ExportedModel, name: str, fields: dict):
 
 def form(model: ExportedModel, name: str) -> None:
     """Add a signature's form to the page."""
-    _, help, make_output, examples = TOOLS[name]
-    fields = {k: v for k, v in examples.items() if k in model.inputs[name]}
-    gr.Markdown(help)
+    tool, make_output = TOOLS[name], TOOLS[name].make_output
+    texts = tool.example.items()
+    fields = {k: v for k, v in texts if k in model.inputs[name]}
+    gr.Markdown(tool.help)
     inputs = [
         gr.Textbox(
             example,
@@ -224,7 +254,7 @@ def make_page(model: ExportedModel) -> gr.Blocks:
     with Page(title="ALBERT", analytics_enabled=False) as page:
         gr.Markdown("# ALBERT\nNothing that you type leaves this machine.")
         for name in model.inputs:
-            with gr.Tab(TOOLS[name][0]):
+            with gr.Tab(TOOLS[name].title):
                 form(model, name)
     return page.queue(max_size=WAITING)
 

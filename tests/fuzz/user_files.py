@@ -294,7 +294,7 @@ def _read_page_request(folder, name):
     if not isinstance(key, str) or key not in page.inputs.keys() & TOOLS:
         raise Refused("no tool")
     # The page has the names of the fields; a visitor sends only the values.
-    examples, legal = TOOLS[key][-1], page.inputs[key]
+    examples, legal = TOOLS[key].example, page.inputs[key]
     fields = {k: v for k, v in examples.items() if k in legal}
     cells = [x[0] if isinstance(x, list) and x else x for x in inputs.values()]
     try:
