@@ -233,4 +233,6 @@ class Entities:
 
 def entity_signature(encoder: Encoder, compute, task: Task) -> Signature:
     """Return the signature that finds entities."""
-    return Signature(encoder.strings("text"), Entities(encoder, compute, task))
+    return Signature(
+        encoder.string_specs("text"), Entities(encoder, compute, task)
+    )

@@ -226,7 +226,7 @@ class Answers:
 
 def answer_signature(encoder: Encoder, compute, task: Task) -> Signature:
     """Return the signature that finds answers in contexts."""
-    strings = encoder.strings("question", "context")
+    strings = encoder.string_specs("question", "context")
     return Signature(strings, Answers(encoder, compute, task))
 
 
@@ -313,4 +313,4 @@ def choice_signature(encoder: Encoder, compute, task: Task) -> Signature:
         outputs = encoder.run(compute, inputs, one_row_per_text=False)
         return likeliest_choices(outputs, request[-1])
 
-    return Signature([*encoder.strings("context", "question"), spec], call)
+    return Signature([*encoder.string_specs("context", "question"), spec], call)

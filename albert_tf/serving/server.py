@@ -118,7 +118,7 @@ def example_signature(
             request[-1] = tf.concat([dense, padding], axis=1)
         return signature.call(*request)
 
-    return Signature(encoder.strings("examples"), call)
+    return Signature(encoder.string_specs("examples"), call)
 
 
 # Signatures of every kind of model. A model without text input has only `ids`.
@@ -149,7 +149,7 @@ def basic_signatures(
     def of_ids(*values: tf.Tensor) -> Tensors:
         return encoder.run(compute, dict(zip(INPUTS, values, strict=True)))
 
-    ids = Signature(encoder.ids(), of_ids)
+    ids = Signature(encoder.id_specs(), of_ids)
     if not encoder.takes_text:
         return {"ids": ids}
 
@@ -159,15 +159,19 @@ def basic_signatures(
 
     tokens, shown = (*INPUTS, "pieces"), ("input_mask", "pieces")
     attended = graph_function(encoder.attention), (*INPUTS[1:], "pieces")
-    examples = encoder.text(graph_function(sentence_vectors), pair=True)
+    examples = encoder.text_signature(
+        graph_function(sentence_vectors), pair=True
+    )
     return {
         "ids": ids,
-        "text": encoder.text(compute),
-        "text_pair": encoder.text(compute, pair=True),
-        "tokenize": encoder.text(None, tokens),
-        "tokenize_pair": encoder.text(None, tokens, pair=True),
-        "embed": encoder.text(graph_function(encoder.embeddings), shown),
-        "attention": encoder.text(*attended, pair=True),
+        "text": encoder.text_signature(compute),
+        "text_pair": encoder.text_signature(compute, pair=True),
+        "tokenize": encoder.text_signature(None, tokens),
+        "tokenize_pair": encoder.text_signature(None, tokens, pair=True),
+        "embed": encoder.text_signature(
+            graph_function(encoder.embeddings), shown
+        ),
+        "attention": encoder.text_signature(*attended, pair=True),
         "tf_example": example_signature(encoder, examples, ["text_pair"]),
     }
 
@@ -232,7 +236,7 @@ def fill_mask(encoder: Encoder, model: AlbertForPretraining) -> Signature:
             "mask_count": count,
         }
 
-    return Signature(encoder.strings("text"), call)
+    return Signature(encoder.string_specs("text"), call)
 
 
 def sentence_order(encoder: Encoder, model: AlbertForPretraining) -> Signature:
@@ -242,7 +246,7 @@ def sentence_order(encoder: Encoder, model: AlbertForPretraining) -> Signature:
         logits = model.sop(encoder.pool(**inputs)["pooled_output"])
         return {"in_order": tf.nn.softmax(logits)[:, 0]}
 
-    return encoder.text(graph_function(in_order), pair=True)
+    return encoder.text_signature(graph_function(in_order), pair=True)
 
 
 def pretrained_server(
@@ -277,7 +281,8 @@ def pretrained_server(
         )  # [B, P, V]
         return outputs | {"mlm_logits": logits}
 
-    signatures, number_inputs = basic_signatures(encoder, order), encoder.ids()
+    signatures = basic_signatures(encoder, order)
+    number_inputs = encoder.id_specs()
     if "mlm" in parts:
         config = encoder.config
         masks = NUMBER_MASKS if config.fixed_length else None
@@ -330,18 +335,18 @@ def task_server(encoder: Encoder, model, task: Task) -> ServedModel:
     # If inputs are shorter than in training, windows must still cover the text.
     task = task.updated(max_seq_length=encoder.config.max_seq_length)
 
-    def numbers(encoded: Tensors, inputs: Tensors) -> Tensors:
+    def of_head(encoded: Tensors, inputs: Tensors) -> Tensors:
         outputs = task.named(model.head(encoded, inputs))
         return outputs | task.served(outputs)
 
     def named(encoded: Tensors, inputs: Tensors) -> Tensors:
-        return with_labels(task, numbers(encoded, inputs))
+        return with_labels(task, of_head(encoded, inputs))
 
-    def exported(**inputs) -> Tensors:
+    def numbers(**inputs) -> Tensors:
         encode = encoder.pooled if model.reads_pooled else encoder.outputs
         encoded = encode(**inputs)
         names = ("sequence_output",) if task.kind == "embedding" else ()
-        return {k: encoded[k] for k in names} | numbers(encoded, inputs)
+        return {k: encoded[k] for k in names} | of_head(encoded, inputs)
 
     signatures, default = basic_signatures(encoder, named), "ids"
     if encoder.takes_text:
@@ -353,7 +358,7 @@ def task_server(encoder: Encoder, model, task: Task) -> ServedModel:
         if make := MAKERS.get(default):
             signature = make(encoder, outputs, task)
         else:
-            signature = encoder.text(outputs, pair=task.is_pair)
+            signature = encoder.text_signature(outputs, pair=task.is_pair)
         signatures[default] = signature
         signatures["tf_example"] = example_signature(encoder, signature)
     return ServedModel(
@@ -361,8 +366,8 @@ def task_server(encoder: Encoder, model, task: Task) -> ServedModel:
         checkpoints.named_variables(model),
         signatures,
         default,
-        encoder.ids(),
-        exported,
+        encoder.id_specs(),
+        numbers,
         task,
     )
 

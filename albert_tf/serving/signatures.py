@@ -213,6 +213,8 @@ class Encoder:
 
     Attributes:
       takes_text: whether the signatures accept strings.
+      encode, pool: `outputs` and `pooled` as graphs, which a SavedModel stores
+        only once, even if several functions call them.
     """
 
     def __init__(
@@ -239,8 +241,6 @@ class Encoder:
             self._compiled = tf.function(
                 albert, jit_compile=True, autograph=False
             )
-        # A SavedModel stores a function once, even if several functions call
-        # it.
         self.encode = graph_function(self.outputs)
         self.pool = graph_function(self.pooled)
 
@@ -275,7 +275,7 @@ class Encoder:
         probs = self.albert(**inputs, return_all=True)["attention_probs"]
         return {"attention": tf.cast(tf.stack(probs, axis=1), tf.float32)}
 
-    def ids(self, one_row_per_text: bool = True) -> list[tf.TensorSpec]:
+    def id_specs(self, one_row_per_text: bool = True) -> list[tf.TensorSpec]:
         """Return the input specs of a function that accepts ids.
 
         Args:
@@ -286,7 +286,7 @@ class Encoder:
         shape = [config.batch_size if one_row_per_text else None, length]
         return [tf.TensorSpec(shape, tf.int32, name) for name in INPUTS]
 
-    def strings(self, *names: str) -> list[tf.TensorSpec]:
+    def string_specs(self, *names: str) -> list[tf.TensorSpec]:
         """Return the input specs of a function that accepts strings [B]."""
         shape = [self.config.batch_size]
         return [tf.TensorSpec(shape, tf.string, name) for name in names]
@@ -302,7 +302,7 @@ class Encoder:
           one_row_per_text: whether there is one row for each element of the
             batch.
         """
-        specs = self.ids(one_row_per_text)
+        specs = self.id_specs(one_row_per_text)
         for name in inputs.keys() - set(INPUTS):
             shape = [specs[0].shape[0], None]
             specs.append(tf.TensorSpec(shape, inputs[name].dtype, name))
@@ -354,7 +354,7 @@ class Encoder:
         second = mask - tf.sequence_mask(first, width, tf.int32)
         return {"input_ids": ids, "input_mask": mask, "segment_ids": second}
 
-    def text(
+    def text_signature(
         self, compute, added: Sequence[str] = (), pair: bool = False
     ) -> Signature:
         """Return a signature that accepts strings [B], or pairs of strings.
@@ -376,4 +376,4 @@ class Encoder:
                 inputs = inputs | {"pieces": pieces}
             return outputs | {name: inputs[name] for name in added}
 
-        return Signature(self.strings(*names), call)
+        return Signature(self.string_specs(*names), call)
