@@ -6,7 +6,7 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from albert_tf.base.errors import require
 from albert_tf.text.normalization import TextConfig, normalize
-from albert_tf.text.sentencepiece_models import CONTROL, USER_DEFINED, WORD_MARK
+from albert_tf.text.sentencepiece_models import USER_DEFINED, WORD_MARK
 from albert_tf.text.tokenizers import Tokenizer
 from albert_tf.text.wordpiece import (
     clean_character,
@@ -17,7 +17,7 @@ from albert_tf.text.wordpiece import (
 
 
 def text_of_piece(kind: str, config: TextConfig, piece: str) -> str | None:
-    """Return an added piece's normalized form, or None if no text matches it.
+    """Return an added piece's normalized form, or None if no text can match.
 
     The piece `[E1]` matches the text `[E1]` and, if the tokenizer lower-cases
     text, also `[e1]`. WordPiece matches only single words, so the result is
@@ -31,17 +31,13 @@ def text_of_piece(kind: str, config: TextConfig, piece: str) -> str | None:
     return lowercase_and_strip(words[0], config)
 
 
-def with_pieces(
-    tokenizer: Tokenizer, pieces: Iterable[str], control: bool = False
-) -> Tokenizer:
+def with_pieces(tokenizer: Tokenizer, pieces: Iterable[str]) -> Tokenizer:
     """Return a tokenizer with pieces appended to its vocabulary, in order.
 
     Args:
       tokenizer: the original tokenizer; its ids do not change.
       pieces: the pieces. Each occurrence of a piece in a text becomes one
         token. With WordPiece, this applies only to whole words.
-      control: whether the pieces are control pieces, which never match text,
-        such as `[CLS]`.
 
     Raises:
       InputError: if a piece is blank or already in the vocabulary, or if
@@ -52,7 +48,7 @@ def with_pieces(
     names = []
     for piece in pieces:
         require(piece.strip(), "A piece to add must not be blank.", piece=piece)
-        name = piece if control else text_of_piece(kind, config, piece)
+        name = text_of_piece(kind, config, piece)
         rule = "A piece to add must be one word without punctuation: "
         rule += "WordPiece splits any other text."
         require(name, rule, piece=repr(piece))
@@ -65,6 +61,5 @@ def with_pieces(
         return type(tokenizer)("\n".join(lines).encode(), config)
     proto = ModelProto.FromString(tokenizer.content)
     for name in names:
-        piece_type = CONTROL if control else USER_DEFINED
-        proto.pieces.add(piece=name, score=0.0, type=piece_type)
+        proto.pieces.add(piece=name, score=0.0, type=USER_DEFINED)
     return type(tokenizer)(proto.SerializeToString(), config)

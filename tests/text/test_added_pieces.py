@@ -44,13 +44,6 @@ def test_found_in_normalized_text(tokenizer, piece, text, found):
     ] * found
 
 
-def test_control_pieces_are_in_no_text():
-    """In a text, the name of a control piece is read as ordinary text."""
-    after = with_pieces(english(), ["<x>"], control=True)
-    assert after.vocab_size - 1 not in after.encode("a <x> b")
-    assert after.vocab_size - 1 in after.not_words
-
-
 @pytest.mark.parametrize(
     ("make", "pieces", "message"),
     [
