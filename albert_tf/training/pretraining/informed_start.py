@@ -233,7 +233,7 @@ def reserve_dimensions(embeddings: AlbertEmbeddings, size: int) -> None:
 
 
 def look_at_repeats(
-    albert: AlbertModel, head: int, sep_id: int, scale: float, seed: int = 0
+    albert: AlbertModel, head: int, sep_id: int, scale: float
 ) -> None:
     """Initialize a head to attend to repeats of a word or, if none, to [SEP].
 
@@ -243,7 +243,6 @@ def look_at_repeats(
       head: index of the head.
       sep_id: id of [SEP].
       scale: root mean square of the position embeddings.
-      seed: seed of the direction that marks words without a repeat.
     """
     size, embeddings = albert.config.head_size, albert.embeddings
     gain, root = position_gain(embeddings), np.sqrt(size)
@@ -262,7 +261,8 @@ def look_at_repeats(
     query[position_dims] *= -1
     separator = rows[sep_id] / np.sum(rows[sep_id] ** 2)
     key[:, -1] = separator * np.sqrt(SEPARATOR * root)
-    mark = np.random.default_rng(seed).normal(size=albert.config.hidden_size)
+    # A direction that marks words without a repeat.
+    mark = np.random.default_rng(0).normal(size=albert.config.hidden_size)
     mark *= MARK / np.linalg.norm(mark)
     first, last = head * size, (head + 1) * size
     read = readout(embeddings)
