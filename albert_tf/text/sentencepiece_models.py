@@ -60,6 +60,10 @@ def charsmap_keys(charsmap: bytes) -> tuple[str, ...]:
     if not charsmap:
         return ()
     units, legal = _parts_of(charsmap)
+    # Bits 0 to 7 of a unit are the label of the edge from its parent, bit 8 is
+    # set if a key ends at the unit, and bit 31 if the unit is a value instead.
+    # The bits from 10 on, shifted by 8 if bit 9 is set, are an offset: a node's
+    # base is its index ^ its offset, and its children are at base ^ label.
     labels = units & 0x800000FF
     bases = np.arange(len(units)) ^ (units >> 10 << ((units & 512) >> 6))
     inner = np.flatnonzero((labels > 0) & (labels < 256))
