@@ -183,10 +183,10 @@ def compile_and_report(config: TpuCheckConfig, plan: Plan) -> None:
     compiled = step.compile(micro_batch)
     print(*compiled_lines(compiled, memory, topology), sep="\n")
     if config.find_largest_batch:
-        search(step, {micro_batch: compiled}, memory)
+        find_largest(step, {micro_batch: compiled}, memory)
 
 
-def search(step: Step, tried: dict[int, Compiled], memory: int) -> None:
+def find_largest(step: Step, tried: dict[int, Compiled], memory: int) -> None:
     """Find and print the largest micro-batch that fits."""
 
     def compile_size(size: int) -> Compiled:
@@ -199,7 +199,7 @@ def search(step: Step, tried: dict[int, Compiled], memory: int) -> None:
     print(f"largest micro-batch of a replica that fits: {largest_size}")
 
 
-def export(config: TpuCheckConfig, step: Step, run, *configs) -> None:
+def write_step_file(config: TpuCheckConfig, step: Step, run, *configs) -> None:
     """Write the step file of a run, with the initial state of the run."""
     if run.data_dir:
         architecture, strategy = step.plan.config, step.trainer.strategy
@@ -228,7 +228,7 @@ def tpu_check(config, run, optimizer, training, devices) -> None:
     plan = make_plan(config, run, optimizer, training)
     if config.step_file:
         step = Step(plan, parse(config.topology))
-        export(config, step, run, optimizer, training, devices)
+        write_step_file(config, step, run, optimizer, training, devices)
     else:
         compile_and_report(config, plan)
 

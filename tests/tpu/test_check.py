@@ -13,11 +13,11 @@ from albert_tf.tpu.compiler import GIB, Compiled
 from albert_tf.tpu.tpu_check import (
     TpuCheckConfig,
     compile_and_report,
-    export,
+    find_largest,
     lengths,
     make_plan,
     plan_lines,
-    search,
+    write_step_file,
 )
 from albert_tf.training.distribution import DistributionConfig
 from albert_tf.training.optimizer import OptimizerConfig
@@ -98,7 +98,7 @@ class FakeStep:
 def test_the_search_prints_each_size(capsys):
     """The search prints a line for each size, and then the largest size."""
     step = FakeStep(None, parse("v5e-8"))
-    search(step, {8: step.compile(8)}, 16 * GIB)
+    find_largest(step, {8: step.compile(8)}, 16 * GIB)
     source = "according to the TPU compiler (2 s)"
     assert capsys.readouterr().out.splitlines() == [
         f"micro-batch of 16: compiles for v5e and fits, {source}",
@@ -141,7 +141,7 @@ def test_a_step_file_has_the_flags_without_the_folders(
     run = PretrainingConfig(
         albert_config_file=config_file, output_dir="somewhere"
     )
-    export(config, "step", run, *others)
+    write_step_file(config, "step", run, *others)
     ((path, step, flags),) = written
     assert (path, step) == ("step.zip", "step")
     names = [line.partition("=")[0] for line in flags.splitlines()]
@@ -153,5 +153,5 @@ def test_a_step_file_has_the_flags_without_the_folders(
     ):
         run = PretrainingConfig(albert_config_file=config_file, **values)
         with pytest.raises(InputError, match="needs `data_dir`"):
-            export(config, "step", run, *others)
+            write_step_file(config, "step", run, *others)
     assert len(written) == 1
