@@ -12,10 +12,10 @@ import tensorflow as tf
 from tiny_records import COUNTS, example, first_file, write, write_records
 
 from albert_tf.base.errors import InputError
-from albert_tf.data.layout import check_record
 from albert_tf.data.masking import DYNAMIC
 from albert_tf.data.records import input_pipeline, metadata, tfrecord
 from albert_tf.data.records.metadata import EVAL, read_metadata
+from albert_tf.data.records.record_checks import check_record
 
 
 @pytest.fixture

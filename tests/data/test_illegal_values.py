@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 from tiny_records import SLOTS, TOKENS, serialized
 
-from albert_tf.data.layout import check_record
 from albert_tf.data.masking import DYNAMIC, STATIC
 from albert_tf.data.records import parsing, tfrecord
 from albert_tf.data.records.metadata import LABELS, PHONEMES, Metadata
+from albert_tf.data.records.record_checks import check_record
 from albert_tf.data.records.record_stream import RecordStream
 
 VOCAB, WORDS = 60, 7

@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
-from albert_tf.data.layout import check_record
 from albert_tf.data.records import tfrecord
 from albert_tf.data.records.metadata import (
     EVAL,
@@ -27,6 +26,7 @@ from albert_tf.data.records.metadata import (
     paths_of,
 )
 from albert_tf.data.records.parsing import READERS, parse_static
+from albert_tf.data.records.record_checks import check_record
 from albert_tf.data.records.record_stream import SHUFFLE_BLOCK
 
 # Requests to remote storage have a high latency, so each request reads many

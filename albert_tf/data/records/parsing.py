@@ -19,17 +19,15 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.data.layout import (
-    Masker,
-    id_type,
-    legal,
-    static_sizes,
-    value_limits,
-    vocabulary_beside,
-)
+from albert_tf.data.layout import Masker, id_type, vocabulary_beside
 from albert_tf.data.masking import DYNAMIC, STATIC, Draws
 from albert_tf.data.phoneme_masking import mask_words
 from albert_tf.data.records.metadata import MASKED_NAMES, PHONEMES, Metadata
+from albert_tf.data.records.record_checks import (
+    legal,
+    static_sizes,
+    value_limits,
+)
 
 # Tag of `Example.features`, an example's only field: number 1,
 # length-delimited.

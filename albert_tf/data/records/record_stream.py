@@ -13,12 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from albert_tf.base.errors import InputError
-from albert_tf.data.layout import (
-    Masker,
-    check_record,
-    id_type,
-    static_sizes,
-)
+from albert_tf.data.layout import Masker, id_type
 from albert_tf.data.masking import DYNAMIC
 from albert_tf.data.records import tfrecord
 from albert_tf.data.records.metadata import (
@@ -28,6 +23,7 @@ from albert_tf.data.records.metadata import (
     Metadata,
     entry_path,
 )
+from albert_tf.data.records.record_checks import check_record, static_sizes
 
 # Number of records that are shuffled together.
 SHUFFLE_BLOCK = 1 << 14
