@@ -44,7 +44,7 @@ REMOVED = {
     ),
     "init_vocabulary": Removed("use --init_state=transplant", ("same",)),
     "layer_decay": Removed(
-        "all weights use `learning_rate`; `freeze` excludes whole parts",
+        "all weights use `learning_rate`; `freeze` excludes parts of the model",
         ("1", "1.0"),
     ),
     "loss_normalization": Removed(
@@ -90,10 +90,10 @@ RELEASED = {
         "use --model_dir with a checkpoint that `convert_checkpoint` wrote"
     ),
     "init_from_group0": Removed(
-        "groups that a checkpoint lacks start from another group", _FALSE
+        "groups missing from a checkpoint start from another group", _FALSE
     ),
     "input_file": Removed("use --data_dir"),
-    "input_file_mode": Removed("text files are UTF-8", ("r",)),
+    "input_file_mode": Removed("text files must be UTF-8", ("r",)),
     "iterations_per_loop": Removed("use --steps_per_loop, or omit the flag"),
     "masked_lm_budget": Removed(
         "make the records with --masking=dynamic", ("0", "0.0")

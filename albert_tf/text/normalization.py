@@ -221,7 +221,7 @@ def with_rules(content: bytes, config: TextConfig) -> bytes:
 
 
 def ranges(characters: Iterable[str]) -> list[tuple[int, int]]:
-    """Return the first and last code point of each run of adjacent ones."""
+    """Return the first and last code points of runs of adjacent characters."""
     codes = np.unique([*map(ord, characters)])
     runs = np.split(codes, np.flatnonzero(np.diff(codes) > 1) + 1)
     return [(int(run[0]), int(run[-1])) for run in runs]
