@@ -62,8 +62,8 @@ READINGS = {"en": {"a": "ɐ", "A": "ɐ"}}
 MAX_CACHED_WORDS = 1_000_000
 SHOWN = 10  # maximum number of words in the warning about missing phonemes
 
-# A document's number consists of the number of its first block and, in this
-# many low bits, the document's index in that block.
+# A document's number combines the index of its first block and, in this many
+# low bits, the index of the document in that block.
 DOCUMENT_BITS = 20
 
 # {choice of `word_boundaries`: function that cuts a sentence into words}
@@ -242,8 +242,8 @@ def convert_block(
 
     Args:
       config: the settings.
-      item: the block's number, the number of the block in which its first
-        document starts, and the block.
+      item: the index of the block, the index of the block in which its first
+        document begins, and the block.
 
     Returns:
       The counts of sentences, words and bad items, and the count of each word

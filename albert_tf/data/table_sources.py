@@ -4,7 +4,7 @@ A source is a file (Parquet, Arrow, CSV, TSV or JSON lines), a folder written by
 `save_to_disk` of `datasets`, or an object in memory: a pandas DataFrame, a
 Dataset or IterableDataset of `datasets`, a pyarrow Table, a dict of columns or
 a list of dicts. Rows are numbered from 0, as in `frame.iloc[0]` and
-`dataset[0]`; in text files, a row's number is the number of its first line,
+`dataset[0]`; the rows of text files have the numbers of their first lines,
 counted from 1. Class labels of a data set are read as names.
 """
 

@@ -40,8 +40,8 @@ from albert_tf.data.builder.text_blocks import blocks
 from albert_tf.data.builder.text_formats import Block, merge
 from albert_tf.data.records.tfrecord import read_counts
 
-# The position of a block in the text: the file's number, and the block's number
-# in the file.
+# The position of a block in the text: the index of the file, and the index of
+# the block in the file.
 Position = tuple[int, int]
 
 FRAMES, COUNTS = "frames", "counts"

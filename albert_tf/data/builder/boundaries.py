@@ -130,9 +130,9 @@ def _begins_sentence(piece: str, kind: str) -> bool:
 
 @functools.lru_cache(2)
 def _sentence_tables(tokenizer: Tokenizer) -> tuple[np.ndarray, ...]:
-    """Return which pieces end a sentence, may begin one, or are only a space.
+    """Return masks of pieces: sentence ends, possible starts and lone spaces.
 
-    Each of the three results is bool [V].
+    Each of the three masks is bool [V].
     """
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))
     ends = [piece.lstrip(WORD_MARK) in ENDINGS for piece in pieces]
@@ -144,8 +144,8 @@ def _sentence_tables(tokenizer: Tokenizer) -> tuple[np.ndarray, ...]:
 def sentence_breaks(ids: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
     """Return the indices, in ids [N], of tokens that begin a new sentence.
 
-    If a piece is only a space, the sentence of the next piece begins at the
-    space, unless the next piece ends a sentence, as in an ellipsis with spaces.
+    A piece that is only a space belongs to the sentence of the next piece,
+    unless the next piece ends a sentence, as in an ellipsis with spaces.
     """
     ends, begins, only_space = _sentence_tables(tokenizer)
     next_ends = np.append(ends[ids[1:]], True)

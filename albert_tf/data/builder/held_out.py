@@ -78,7 +78,7 @@ NOTHING = ShardTotals(np.zeros(BUCKETS, np.int64), np.int64(0), {}, Counter())
 
 
 def measure(recipe: BuildSpec, item: tuple[int, str]) -> ShardTotals:
-    """Return the totals of a shard; `item` is its number and path."""
+    """Return the totals of a shard; `item` is its index and path."""
     number, path = item
     documents = read_shard(path, recipe.id_type)
     if documents is None:

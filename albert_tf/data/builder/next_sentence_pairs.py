@@ -53,7 +53,7 @@ def partners(kinds: np.ndarray, documents: np.ndarray) -> np.ndarray:
         np.diff(runs, append=len(kinds)), np.searchsorted(runs, begins)
     )
     # A step as long as the longest run leads out of every document's run. No
-    # step is longer than half of the kind's items.
+    # step is longer than half the number of items of its kind.
     step = np.where(2 * longest <= sizes, longest, sizes // 2)
     rank = np.arange(len(kinds)) - begins[group]
     drawn = np.zeros_like(order)
@@ -62,7 +62,7 @@ def partners(kinds: np.ndarray, documents: np.ndarray) -> np.ndarray:
 
 
 def repeat(made: Pairs, room: int, rng: np.random.Generator) -> np.ndarray:
-    """Replace some Bs with excerpts of their A; return which ones, as bool [n].
+    """Replace some Bs with excerpts of their A; return a mask [n] of these.
 
     The pairs in `made` are changed in place.
     """

@@ -64,7 +64,7 @@ def _parts(
       recipe: the build's settings, including the number of shards.
       sizes: [S], the tokens per sentence, all positive.
       document: the document's hash.
-      piece: the number of the piece in the document.
+      piece: the index of the piece in the document.
       key: the hash of the piece's text.
     """
     lengths = np.bincount((np.cumsum(sizes) - sizes) // PART_TOKENS)
@@ -189,7 +189,7 @@ class FileJob:
     Attributes:
       recipe: the settings and the tokenizer.
       shard_path: the shard to read.
-      shard, duplicate: the numbers of the shard and of the copy. Together with
+      shard, duplicate: the indices of the shard and of the copy. Together with
         the seed and the split, they determine the random numbers.
       split: `TRAIN` or `EVAL`.
       border: the end of the held-out text.

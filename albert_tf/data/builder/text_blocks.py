@@ -51,7 +51,7 @@ def document_hash(lines: list[str], seed: int) -> int:
 
 
 def _inside_line(data: bytes) -> int:
-    """Return where to cut a line that is too long.
+    """Return the position at which to cut a line that is too long.
 
     The cut is after the last space or, if there is none, before the last
     character.
@@ -405,9 +405,9 @@ def _is_output(pattern: str, path: str, folder: str) -> bool:
     """Return whether a path that a pattern matches is program output.
 
     If the pattern starts above the output folder, all files in that folder are
-    program output. If the pattern starts inside the folder, only the files that
-    programs write there are program output. A plain name is never program
-    output.
+    program output. If the pattern starts inside the folder, only files that
+    programs write to the folder are program output. A plain name is never
+    program output.
     """
     if pattern == path or not files.is_inside(path, folder):
         return False

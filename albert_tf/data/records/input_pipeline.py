@@ -216,7 +216,7 @@ def train_batches(
       seed: seed of the shuffling and the masks.
       start: number of examples already read, by all readers together.
       num_shards: the number of readers.
-      shard: the number of this reader.
+      shard: the index of this reader.
     """
     first = start // num_shards
     row, total = _row(data_dir, metadata, TRAIN), metadata.count(TRAIN)

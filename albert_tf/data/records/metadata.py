@@ -41,7 +41,7 @@ from albert_tf.text.symbols import OTHER_LABEL
 METADATA_FILE = "metadata.json"
 VERSION = 1
 TRAIN, EVAL = "train", "eval"
-# The tasks, which differ in what the records are made of.
+# The tasks, named after the content of the records.
 WORDS, PHONEMES = TASKS = ("words", "phonemes")
 # The features of static records, besides `next_sentence_labels`.
 MASKED_NAMES = (
@@ -93,7 +93,7 @@ class Metadata:
         )
 
     def masking(self, split: str) -> str:
-        """Return when a split is masked: `STATIC` or `DYNAMIC`."""
+        """Return the kind of masking of a split: `STATIC` or `DYNAMIC`."""
         written = self.settings.get("masking", STATIC)
         return written if split == TRAIN else STATIC
 
@@ -334,7 +334,7 @@ PIECE_COUNTS_FILE = "piece_counts.json"
 
 
 def write_piece_counts(data_dir: str, counts: list[int]) -> None:
-    """Write how often each piece occurs in the text, as a list of length V."""
+    """Write the count of each piece in the text, as a list of length V."""
     path = files.join(data_dir, PIECE_COUNTS_FILE)
     files.write_text(path, json.dumps(counts) + "\n")
 

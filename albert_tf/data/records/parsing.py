@@ -61,7 +61,7 @@ def parse_examples(
     """Parse a batch of examples.
 
     Args:
-      names: [B] string, the file of each record and its number in the file.
+      names: [B] string, the file of each record and its index in the file.
       serialized: [B] string.
       features: as for `tf.io.parse_example`; mismatches are errors.
     """

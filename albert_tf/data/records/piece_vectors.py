@@ -52,7 +52,7 @@ def read_tokens(data_dir: str, metadata: Metadata) -> np.ndarray:
 
 
 def neighbor_counts(tokens: np.ndarray, vocab_size: int) -> sparse.csr_array:
-    """Count how often each piece has each neighbor at each distance.
+    """Count the neighbors of each piece at each distance.
 
     Args:
       tokens: as returned by `read_tokens`.
