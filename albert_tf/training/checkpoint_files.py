@@ -103,7 +103,7 @@ def _damage() -> tuple[type[Exception], ...]:
     """Return the types of errors that TensorFlow raises for damaged files."""
     import tensorflow as tf
 
-    # A damaged size may make TensorFlow request more memory than there is.
+    # A damaged size may make TensorFlow request more memory than is available.
     builtin = ValueError, IndexError, RuntimeError, MemoryError
     return tf.errors.OpError, *builtin
 

@@ -73,9 +73,9 @@ PACE_SECONDS = 20.0
 # Seconds to draw the curves and write the model card; an estimate that applies
 # until the time is measured.
 CLOSING_SECONDS = 1.0
-# With a time budget, evaluations and checkpoints are skipped if the rest of the
-# run is shorter than this share of their interval, because they would delay the
-# end, at which the run evaluates and saves anyway.
+# With a time budget, an evaluation or a checkpoint is skipped if the rest of
+# the run is shorter than this share of its interval. It would delay the end of
+# the run, which evaluates and saves anyway.
 SLACK = 0.5
 # The largest share of the schedule that one step may cover when time runs out.
 # With linear decay, the rate of the last step is then at most this share of the

@@ -34,7 +34,7 @@ GPU_PEAKS = {
 
 @dataclasses.dataclass(frozen=True)
 class DistributionConfig:
-    """The devices of a run."""
+    """Settings for the devices of a run."""
 
     help_group = DEVICES
 

@@ -83,7 +83,7 @@ EXCLUDED = re.compile(r"layer_norm/|(bias|beta|gamma)$")
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig(Validated):
-    """The optimizer and its schedule.
+    """Settings for the optimizer and its schedule.
 
     The defaults are the released values, except the default of `schedule`,
     because the rate of the released schedule jumps. `--compat=google` restores

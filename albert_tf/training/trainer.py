@@ -368,7 +368,7 @@ class Trainer:
         Args:
           batches: a function that creates a dataset from the keyword arguments
             `start`, the first example; `num_shards`, the number of hosts;
-            `shard`, this host's number; and `batch_size` per replica.
+            `shard`, the index of this host; and `batch_size` per replica.
           start: the first example.
           batch_size: examples per step, over all replicas; None means
             `train_batch_size`.

@@ -176,7 +176,7 @@ def meet(jobs: Mapping[str, list[str]], job: str, index: int) -> None:
     Args:
       jobs: {job: addresses}.
       job: this worker's job.
-      index: this worker's number in its job.
+      index: the index of this worker in its job.
     """
     workers = {
         f"{name} {i}": address

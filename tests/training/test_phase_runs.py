@@ -146,7 +146,7 @@ def test_another_schedule_is_said(train, capsys, tmp_path):
     assert note.startswith(
         "Note: schedule of phases was (to step 2: 1 layer, batches"
     )
-    assert note.endswith("): the other steps use the new one")
+    assert note.endswith("): later steps use the new one")
     facts = json.loads((tmp_path / "model" / "ckpt-2.json").read_text())
     assert facts["about"]["schedule"] == "corrected"
 

@@ -112,7 +112,7 @@ def time_steps(
 
 
 def measure(setup: Setup, target_seconds: float) -> tuple[float, float]:
-    """Measure how many seconds a step of the first phase takes.
+    """Measure the duration of a step of the first phase.
 
     Args:
       setup: the run.

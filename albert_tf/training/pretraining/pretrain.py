@@ -164,7 +164,7 @@ def make_run(
         "train_records": RunFact(fingerprint(setup.folders), "other data"),
         # Not the optimizer's `schedule`, which is a fact of the trainer.
         "schedule of phases": RunFact(
-            phases.description(run_phases), "the other steps use the new one"
+            phases.description(run_phases), "later steps use the new one"
         ),
         "hosts": RunFact(
             distribution.hosts(setup.strategy), "another order of examples"

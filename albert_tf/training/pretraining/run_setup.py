@@ -72,7 +72,7 @@ def with_compat(config, compat: str):
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingConfig:
-    """The inputs, outputs and actions of a pretraining run."""
+    """Settings for the inputs, outputs and actions of a pretraining run."""
 
     data_dir: str = setting(
         "",
