@@ -264,8 +264,9 @@ class Optimizer(keras.optimizers.Optimizer):
     def reduce(self, gradients: list[tf.Tensor]):
         """Return the clipped sum of all replicas' gradients, and a norm.
 
-        The norm is computed before clipping. Call this method in a replica; the
-        replicas' gradients must add up to the gradient of the whole batch.
+        The norm is that of the sum before it is clipped. Call this method in a
+        replica; the replicas' gradients must add up to the gradient of the
+        whole batch.
         """
         limit = self.config.clip_norm
         if self.per_replica:
@@ -287,8 +288,9 @@ class Optimizer(keras.optimizers.Optimizer):
             variables.
           trainable_variables: all variables in the order of `build`, as passed
             by `fit`; None means the same variables.
-          healthy: None, or a boolean tensor. If it is false or the norm is not
-            finite, only the step and `average` change.
+          healthy: a boolean tensor, or None to update in any case. If it is
+            false, or the norm is not finite, only the step and `average`
+            change.
         """
         if trainable_variables is not None:
             self.build(list(trainable_variables))
