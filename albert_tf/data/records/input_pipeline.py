@@ -113,7 +113,7 @@ def _names(row: _Row, indices: tf.Tensor) -> tf.Tensor:
 
 
 def _permutation(size: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
-    """Return a permutation that depends only on the key [2]."""
+    """Return a permutation that depends only on its size and the key [2]."""
     draws = tf.random.stateless_uniform(
         [size], key, minval=None, maxval=None, dtype=tf.int64, alg="philox"
     )

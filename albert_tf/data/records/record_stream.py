@@ -71,7 +71,7 @@ def fold_in(seed: Sequence[int], number: int, dtype=np.int64) -> tuple:
 
 
 def permutation(size: int, seed: Sequence[int]) -> np.ndarray:
-    """Return a permutation that depends only on the seed."""
+    """Return a permutation that depends only on its size and the seed."""
     return np.argsort(random_integers(seed, size), kind="stable")
 
 
