@@ -1,4 +1,4 @@
-"""Replace folders atomically, and check that no file of the user is lost."""
+"""Replace folders atomically, and check that no user file is lost."""
 
 import contextlib
 import os
