@@ -71,7 +71,11 @@ class TrainTokenizerConfig(TextConfig, SentencesConfig):
         OUTPUT_DIR, help="Folder for the tokenizer files."
     )
     vocab_size: int = setting(
-        30000, "Number of pieces.", minimum=14, maximum=10**7, group=TOKENIZER
+        30000,
+        "Number of pieces in the vocabulary.",
+        minimum=14,
+        maximum=10**7,
+        group=TOKENIZER,
     )
     character_coverage: float = setting(
         0.99995,

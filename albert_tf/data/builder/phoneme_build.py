@@ -77,8 +77,8 @@ class PhonemesConfig(Validated):
     )
     num_words: int = setting(
         30000,
-        "For phonemes, the number of words with their own labels, which are "
-        "the most frequent words; all other words share one label.",
+        "For phonemes, the number of words with their own labels: the most "
+        "frequent ones. All other words share one label.",
         minimum=1,
     )
 

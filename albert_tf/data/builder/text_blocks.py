@@ -205,13 +205,13 @@ def check_files(paths: list[str], reading: TextFilesConfig) -> None:
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         regular = [path for path in paths if not files.is_stream(path)]
         layouts = {*pool.map(layout, regular)}
-    # Some files may be text, and a pipe may contain text.
+    # The setting may be meant for other files, which are text, or for pipes.
     if layouts and reading.input_format not in layouts and regular == paths:
         check_table_layout("tables", reading.input_format, regular[0])
 
 
 def _raw_blocks(layout: str, pieces: Iterator[bytes]) -> Iterator:
-    """Yield each block as bytes, and whether its last document continues."""
+    """Yield each block as bytes, and whether it ends inside a document."""
     text_format = FORMATS[layout]
     buffer, longest = b"", text_format.longest_line or LINE_BYTES
     for piece in pieces:
