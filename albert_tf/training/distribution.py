@@ -48,8 +48,8 @@ class DistributionConfig:
     tpu_name: str | None = setting(
         None, "TPU name, grpc:// address, or `local` on a TPU VM."
     )
-    tpu_zone: str | None = setting(None, "Zone of the TPU.")
-    gcp_project: str | None = setting(None, "Project of the TPU.")
+    tpu_zone: str | None = setting(None, "Google Cloud zone of the TPU.")
+    gcp_project: str | None = setting(None, "Google Cloud project of the TPU.")
     num_cpu_replicas: int = setting(
         1,
         "Number of logical CPU devices for `mirrored` without GPUs.",

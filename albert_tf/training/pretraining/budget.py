@@ -22,7 +22,7 @@ from albert_tf.training.training_config import TrainingConfig
 
 
 class Rehearse(Hook):
-    """A hook that times an evaluation and the plotting of curves for the clock.
+    """A hook that tells the clock how long an evaluation and plotting take.
 
     Args:
       evaluate: a function that evaluates a number of batches.
@@ -75,7 +75,7 @@ def check_budget(fixed: Set[str], init_state: str, optimizer: str) -> None:
         or "learning_rate" in fixed
         or "optimizer" not in fixed,
         "`budget_hours` chooses `learning_rate` only for "
-        f"{', '.join(budget_rules.OPTIMIZERS)}; set it for any other.",
+        f"{', '.join(budget_rules.OPTIMIZERS)}; set the rate for any other.",
         optimizer=optimizer,
     )
 
