@@ -224,7 +224,7 @@ def distribute(strategy: tf.distribute.Strategy, batches: Callable):
     """Distribute the datasets that a function creates for each host.
 
     This function turns off tf.data's autotuning. The autotuning thread sleeps
-    for 10 ms, and then each time for twice as long as before. In TensorFlow
+    for 10 ms at first, and then for twice as long each time. In TensorFlow
     2.21, the end of an iteration waits for this thread, so an evaluation with
     autotuning could take twice as long, or a minute longer.
 

@@ -63,7 +63,7 @@ class Objective(Protocol):
     def losses(self, model, batch: Batch, seed) -> tuple[dict, dict]:
         """Return ({term: weighted sum of losses}, {metric: (sum, weight)}).
 
-        There is no dropout if `seed` is None.
+        Dropout is off if `seed` is None.
         """
 
 
@@ -232,7 +232,7 @@ class Evaluator:
 
 
 def pair_weights(batch: Batch) -> tf.Tensor:
-    """Return the weights [B] with which examples count as pairs.
+    """Return the weight of each example as a sentence pair, [B].
 
     The weight is 0 for an example with a single segment, and otherwise the
     example's weight.

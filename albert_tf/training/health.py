@@ -92,7 +92,7 @@ def windows(rows: list[dict], number: int) -> list[list[dict]]:
 def masked_spread(
     states: np.ndarray, ids: np.ndarray, weights: np.ndarray
 ) -> float | None:
-    """Measure how much the states of masked words in the same text differ.
+    """Measure the spread of the states of masked words within texts.
 
     The result is the variance within texts, divided by the mean square. It is 0
     if a model makes the same prediction for every mask. Loss and accuracy do
@@ -259,7 +259,7 @@ class Monitor:
 
 
 def label_notes(rows: list[dict]) -> dict[str, str]:
-    """Return {kind: warning} if labels teach a phoneme model nothing."""
+    """Return {kind: warning} if a phoneme model learns nothing from labels."""
     rows = [row for row in rows if "steps" in row]
     notes, last = {}, rows[-1] if rows else {}
     if last and not last["trained_share"]:

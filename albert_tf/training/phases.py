@@ -203,7 +203,7 @@ def examples_read(phases: Sequence[Phase], steps: int) -> dict[str, int]:
 
 
 def batch_in_tokens(size: int, tokens: int, new_tokens: int, unit: int) -> int:
-    """Return a batch size for a new length, with about as many tokens.
+    """Return a batch size with about as many tokens for a new length.
 
     Args:
       size: number of examples in a batch.

@@ -151,8 +151,9 @@ class Run:
     def due(self, every: int) -> bool:
         """Return whether an action with the interval `every` is due now.
 
-        An interval of 0 means after each return to Python. Every action is due
-        at the end. With a time budget, no action is due shortly before the end.
+        With an interval of 0, an action is due at each return to Python. Every
+        action is due at the end. With a time budget, no action is due shortly
+        before the end.
         """
         left = self.last - self.step
         due = self.step % (every or 1) == 0 and left >= self.clock.slack * every

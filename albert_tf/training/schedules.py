@@ -36,7 +36,7 @@ def released_schedule(
 
 
 def polynomial_decay(done: tf.Tensor, config) -> tf.Tensor:
-    """Return the share of the peak rate that polynomial decay leaves.
+    """Return the remaining share of the peak rate under polynomial decay.
 
     `done` is the completed share of the decay.
     """
@@ -44,7 +44,7 @@ def polynomial_decay(done: tf.Tensor, config) -> tf.Tensor:
 
 
 def cosine_decay(done: tf.Tensor, config) -> tf.Tensor:
-    """Return the share of the peak rate that cosine decay leaves.
+    """Return the remaining share of the peak rate under cosine decay.
 
     `done` is the completed share of the decay. The square of the sine equals
     (1 + cos(pi done)) / 2, but does not round to 0 in the last steps of a long

@@ -28,8 +28,8 @@ class StepSums(NamedTuple):
     """The results of several steps.
 
     Attributes:
-      report: float32 [2, names], the sum of the steps' `Evaluator.report`,
-        without the steps whose loss or gradient was not finite.
+      report: float32 [2, names], the sum of `Evaluator.report` over the steps,
+        excluding those whose loss or gradient was not finite.
       norm: the largest gradient norm of the same steps.
       first_bad: the first step, counted from 0, whose loss or gradient was
         not finite; -1 if there was none.
@@ -339,7 +339,7 @@ class Trainer:
         return on_devices(self.strategy, self.optimizer.trust_ratios)
 
     def at_depth(self, layers: int | None) -> "Trainer":
-        """Return a trainer that runs `layers` layers and shares the state.
+        """Return a trainer that runs `layers` layers with the same state.
 
         None means all layers. The trainer for each depth is created only once,
         with its graphs.

@@ -107,7 +107,7 @@ def offsets(heads: int) -> list[int]:
 
 
 def position_gain(embeddings: AlbertEmbeddings) -> float:
-    """Return the layer norm's factor for the sum of the three embeddings."""
+    """Return the factor by which layer norm scales the summed embeddings."""
     words = np.var(embeddings.word_embeddings.numpy())
     if not embeddings.norm_first:  # words are projected before the sum
         kernel = embeddings.projection.kernel.numpy()

@@ -170,7 +170,7 @@ Folders = dict[str, Metadata]
 
 
 class Kind(NamedTuple):
-    """A kind of pretraining.
+    """A kind of pretraining, on words or on phonemes.
 
     Attributes:
       model: a function that takes a config, a vocabulary and a dtype policy,
@@ -475,7 +475,7 @@ PATHS = ("data_dir", "albert_config_file", "output_dir", "init_checkpoint")
 def connect_devices(
     setup: Setup, workers: tf.distribute.Strategy | None
 ) -> Setup:
-    """Return a setup on its devices, with a precision that suits them.
+    """Connect a setup's devices and resolve its `dtype`; return the new setup.
 
     Args:
       setup: the setup, which must be the same on all workers.
