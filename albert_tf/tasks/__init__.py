@@ -1,1 +1,1 @@
-"""Fine-tuning tasks: kinds of tasks with a common interface, and data sets."""
+"""Fine-tuning: kinds of tasks, their common interface, and data sets."""

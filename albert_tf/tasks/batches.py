@@ -1,8 +1,8 @@
 """Batches of features for training and evaluation.
 
 Shapes: B batch, C rows per example (choices or texts), T tokens. T is either
-`max_seq_length` or the rounded length of the batch's longest row; the latter is
-unknown while graphs are built.
+`max_seq_length` or the length of the batch's longest row, rounded up; the
+latter is unknown while a graph is traced.
 """
 
 import math
@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from albert_tf.tasks.features import Features
 
-MAX_LENGTHS = 16  # maximum number of lengths if each is compiled separately
+MAX_LENGTHS = 16  # maximum number of batch lengths to compile for
 POOL_BATCHES = 64  # number of batches whose examples are sorted together
 
 
@@ -46,13 +46,13 @@ def rows_of(features: Features, indices: tf.Tensor) -> tf.Tensor:
 def padded(
     values: tf.Tensor, fill: float, offsets: tf.Tensor, inside: tf.Tensor
 ) -> tf.Tensor:
-    """Return the values at offsets [B, (C,) T], or `fill` outside of rows.
+    """Return the values at offsets [B, (C,) T], or `fill` outside rows.
 
     Args:
       values: [tokens, ...].
       fill: the value at padding.
       offsets: the index in `values` of each token.
-      inside: whether a token is in a row, with the shape of `offsets`.
+      inside: bool, with the shape of `offsets`: whether a row has this token.
     """
     axes = [1] * (values.shape.rank - 1)  # axes after the token axis
     mask = tf.reshape(inside, tf.concat([tf.shape(inside), axes], 0))
@@ -71,7 +71,7 @@ def batcher(
     multiple of `step`, but at most `max_seq_length`.
     """
     limit = features.max_seq_length
-    # Graphs refer to these tensors, whereas they would copy NumPy arrays.
+    # Graphs refer to tensors, but would copy NumPy arrays.
     with tf.device("CPU"):
         row_starts = tf.constant(features.row_splits[:-1])
         lengths = tf.constant(features.lengths)
@@ -132,9 +132,9 @@ def bucketed_order(
     """Return a `training_order` whose batches have examples of similar length.
 
     A pool contains `POOL_BATCHES` batches, or about one epoch if an epoch is
-    smaller. Each pool is sorted stably by length; its batches are then
-    shuffled. For given examples, the order depends only on the seed, `group`
-    and the position in the stream.
+    smaller. Each pool is sorted by length, with a stable sort, and its batches
+    are then shuffled. For given examples, the order depends only on the seed,
+    `group` and the position in the stream.
 
     Args:
       lengths: the length of each example.
@@ -181,7 +181,7 @@ def training_batches(
       seed: the seed of the order.
       start: the number of examples that all shards together have already drawn.
       num_shards: the number of shards, which receive examples in turn.
-      shard: the index of the shard whose batches to return, from 0.
+      shard: the index of the shard to return, from 0.
       group: the number of examples in one step over all shards if batches are
         bucketed by length, otherwise 0.
       step: see `batcher`.

@@ -185,7 +185,7 @@ class SentenceTask(Task):
         return require_label(label, part, row.label_where, *values)
 
     def with_labels(self, labels: set[str]) -> "SentenceTask":
-        """Return the task; if it has no classes yet, use those in `labels`."""
+        """Return the task, with the classes in `labels` if it has none yet."""
         if self.labels:
             return self
         rule = "The training examples must have at least two labels."

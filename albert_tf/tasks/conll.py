@@ -25,8 +25,8 @@ from albert_tf.tasks.tagged_words import (
 BOUNDARIES = ("-DOCSTART-", "-X-")  # first cells of lines without a word
 
 # The number of a word. A second number, as in 1-2 or 1.1, marks a line that is
-# not a single word. The number of digits is limited, because Python does not
-# convert thousands of digits to a number.
+# not a single word. The number of digits is limited, because Python cannot
+# parse a number with thousands of digits.
 ID = re.compile(r"(\d{1,9})([-.]\d{1,9})?")
 CONLLU_COLUMNS = 10
 
@@ -120,11 +120,11 @@ def has_cells(cells: list[str]) -> bool:
 def without_comments(lines: list[Line]) -> list[Line]:
     """Drop comments: lines that begin with # and are not words.
 
-    The line of a word has as many columns as most lines. A comment that is
-    split at spaces may have this number of columns by chance. Such a comment is
-    recognized by its position before a sentence, by the lack of a tag at its
-    end, and by a space after #. The space is not required if other comments
-    lack it.
+    A word's line has as many columns as most other lines. A comment that is
+    split at spaces may have the same number of columns by chance. Such a
+    comment is recognized by its position before a sentence, by the lack of a
+    tag at its end, and by a space after #. The space is not required if other
+    comments lack it.
     """
     words = [line.cells for line in lines if line.cells and not line.is_marked]
     if not words:
@@ -167,7 +167,7 @@ def header_in(lines: list[Line], columns: Sequence[str], path: str) -> Line:
       path: the path of the file.
 
     Raises:
-      InputError: if a column is requested by a name that the line lacks.
+      InputError: if the line lacks a column that is requested by name.
     """
     empty = Line(0, "", [])
     first = next((line for line in lines if line.cells), empty)
@@ -273,7 +273,10 @@ def is_table_of(
     tag: str,
     id_column: str,
 ) -> bool:
-    """Return whether each line contains a sentence, or names its sentence.
+    """Return whether a file is a table of sentences, not a CoNLL file.
+
+    A line of a table contains a whole sentence, or a word and the name of the
+    word's sentence.
 
     Args:
       sentences: groups of lines between blank lines.
@@ -301,7 +304,7 @@ def has_word(line: Line) -> bool:
 
 
 def note_skipped(path: str, header: bool, comments: int, extra: int) -> None:
-    """Print how many lines of a file are not words."""
+    """Print which lines of a file were skipped, and how many."""
     counts = {
         "a header": header,
         counted(comments, "comment line"): comments,
@@ -398,7 +401,7 @@ def all_tags(tags: Iterable[str]) -> tuple[str, ...]:
     If tags mark entities, `O` comes first, followed by the tags of each type
     and by any tags without a type. A type has all prefixes of its family, even
     prefixes that do not occur. If tags do not mark entities, they are sorted,
-    with any `O` first.
+    but `O`, if present, comes first.
     """
     tags = {*tags}
     if find_scheme(tags) == CLASSES:

@@ -1,4 +1,4 @@
-"""Sentence embeddings: vectors that are close for texts of similar meaning.
+"""Sentence embeddings: vectors that are close if texts have similar meanings.
 
 Shapes: N examples, C texts per example, H vector width.
 """
@@ -30,8 +30,8 @@ from albert_tf.tasks.tables import (
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.task_config import TEXT_COLUMNS, TaskConfig
 
-# The default columns. Those of the second text and the score are optional,
-# whereas columns named by flags must exist.
+# The default columns. The second text and the score are optional, but any
+# column that a flag names must exist.
 DEFAULT_COLUMNS = Columns("text", "text_pair", ("score",))
 NEGATIVE = "negative"
 RATED, MATCHED = ("spearman", "pearson"), ("mrr", "accuracy")
@@ -60,10 +60,9 @@ class Texts:
 class Embedding(Task):
     """The task of embedding sentences.
 
-    There are three kinds of training examples: a single text, two crops of
-    which form a pair; a pair or triplet, which is contrasted with the rest of
-    the batch; and a pair with a score, which is the target for the cosine of
-    the pair.
+    There are three kinds of training examples. Two crops of a single text form
+    a pair. A pair or triplet is contrasted with the rest of the batch. If a
+    pair has a score, the score is the target for the cosine of the two vectors.
 
     Attributes:
       columns: the columns of tables; a `.txt` file has one text per line.
@@ -188,7 +187,7 @@ class Embedding(Task):
         metrics = MATCHED if examples[0].score is None else RATED
         if self.main_metric in metrics:
             return self
-        print(f"Note: the main_metric of these examples is {metrics[0]}")
+        print(f"Note: for these examples, main_metric is {metrics[0]}")
         return dataclasses.replace(self, main_metric=metrics[0])
 
     def identity(self):

@@ -36,8 +36,8 @@ def make_windows(number: int, size: int, stride: int) -> list[tuple[int, int]]:
 def best_windows(number: int, windows: list[tuple[int, int]]) -> np.ndarray:
     """Return the index of the window with the most context for each token.
 
-    The result is int64 [number]. A token's context is the smaller of the
-    numbers of tokens to its left and to its right in the window, plus 0.01
+    The result is int64 [number]. A token's context is the number of tokens to
+    its left or to its right in the window, whichever is smaller, plus 0.01
     times the window's length, as in the released `squad_utils.py`. If windows
     tie, the first wins.
     """
@@ -120,7 +120,7 @@ class Features:
         arrays: dict[str, np.ndarray] | None = None,
         **fields,
     ) -> "Features":
-        """Build features with a truncated row `[CLS] text [SEP]` per text."""
+        """Build features with one truncated row `[CLS] text [SEP]` per text."""
         rows = [
             packed_row(tokenizer, ids, (), max_seq_length)
             for ids in tokenizer.encode_batch(texts)

@@ -74,8 +74,8 @@ class TaskObjective(abc.ABC):
     ) -> tf.Tensor:
         """Return each example's loss [B] against a teacher's outputs.
 
-        `targets` are the teacher's outputs. Except in regression, zeros mean
-        that all labels are equally likely.
+        `targets` are the teacher's outputs. Except in regression, targets of 0
+        mean that all labels are equally likely.
         """
 
     def example_metrics(self, outputs: Outputs, batch: Batch) -> Outputs:
@@ -83,9 +83,9 @@ class TaskObjective(abc.ABC):
         return {}
 
     def label_counts(self, batch: Batch) -> tf.Tensor:
-        """Return each example's number of labels, [B]; 0 for padding.
+        """Return each example's number of labels [B], which is 0 for padding.
 
-        These numbers are the examples' weights in the means of metrics.
+        These counts are the weights of the examples in the means of metrics.
         """
         return batch["example_weights"]
 

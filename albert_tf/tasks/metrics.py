@@ -74,7 +74,7 @@ def micro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def pearson(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Return Pearson's correlation, or 0 if an input is constant."""
+    """Return the Pearson correlation, or 0 if an input is constant."""
     pair = [np.asarray(x, float) for x in (labels, predictions)]
     first, second = (x - x.mean(axis=0) for x in pair)
     lengths = np.linalg.norm(first) * np.linalg.norm(second)
@@ -90,12 +90,12 @@ def ranks(values: np.ndarray) -> np.ndarray:
 
 
 def spearman(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Return Spearman's correlation, that is, the correlation of ranks."""
+    """Return the Spearman correlation: the Pearson correlation of ranks."""
     return pearson(ranks(labels), ranks(predictions))
 
 
 def matthews(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Return Matthews's correlation, for any number of classes.
+    """Return the Matthews correlation for any number of classes.
 
     See https://doi.org/10.1016/j.compbiolchem.2004.09.006.
     """
@@ -129,7 +129,7 @@ def retrieval(
     Args:
       queries: float [N, H].
       candidates: float [M, H].
-      matches: int [N], the number of each query's matching candidate.
+      matches: int [N], the index of each query's match in `candidates`.
     """
     ranks = []
     for query, number in zip(queries, matches, strict=True):
@@ -217,7 +217,7 @@ PUNCTUATION = str.maketrans("", "", string.punctuation)
 # The marks that CMRC ignores. The official list also contains an ellipsis of
 # two characters, but no single character equals it.
 CMRC_MARKS = frozenset("-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
-# An ideograph, or the text between two ideographs.
+# An ideograph, or a run of other characters.
 PARTS = re.compile("[\u4e00-\u9fa5]|[^\u4e00-\u9fa5]+")
 IDEOGRAPH = re.compile("[\u4e00-\u9fa5]")
 
@@ -323,10 +323,10 @@ def decision_threshold(
 
     The threshold is halfway between the odds of the last question to answer and
     the odds of the next question, so no answer depends on rounding. The
-    official threshold equals the odds of the last question. If no question is
-    to be answered, the threshold is at most 0 and at least 1 below all odds; if
-    all questions are to be answered, it is at least 0 and at least 1 above all
-    odds.
+    official threshold equals the odds of the last question. If no question
+    should be answered, the threshold is at most 0, and at least 1 below all
+    odds. If all questions should be answered, it is at least 0, and at least 1
+    above all odds.
     """
     answered = [bool(x) for x in answers]
     scores = raw_scores(answers, predictions)[1]
@@ -350,7 +350,7 @@ def squad2(
     Args:
       answers: the answers to each question.
       predictions: the best answer to each question, assuming that it has one.
-      null_odds: numbers that are larger for less answerable questions.
+      null_odds: scores that are higher for less answerable questions.
       threshold: the null odds above which there is no answer; None means
         `decision_threshold`.
     """
@@ -382,7 +382,7 @@ def latin_tokenizer():
     """Return NLTK's word tokenizer, with which CMRC splits Latin text.
 
     The tokenizer splits sentences without language data, which NLTK would have
-    to download; a list of abbreviations would make no difference.
+    to download; the abbreviations in these data would not change the result.
     """
     need("Scoring CMRC 2018", "nltk")
     from nltk.tokenize import NLTKWordTokenizer

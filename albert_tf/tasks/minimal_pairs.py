@@ -1,9 +1,9 @@
 """Scores of a pretrained model on minimal pairs, as a test of grammar.
 
 A model is right about a pair if it assigns the higher pseudo-log-likelihood to
-the good sentence. To compute a sentence's pseudo-log-likelihood, mask one piece
-at a time, and add the log probabilities of the masked pieces (Salazar et al.,
-2020, arXiv 1910.14659).
+the good sentence. A sentence's pseudo-log-likelihood is the sum of the log
+probabilities of its pieces, each of which is predicted while only this piece is
+masked (Salazar et al., 2020, arXiv 1910.14659).
 
 Shapes: N sentences, R rows, T tokens.
 """
@@ -35,7 +35,7 @@ from albert_tf.tasks.tables import Columns, read_rows
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 from albert_tf.training import checkpoints
 
-BATCH_TOKENS = 8192  # number of tokens in a batch of rows
+BATCH_TOKENS = 8192  # maximum number of tokens in a batch of rows
 CONFIDENCE = 0.95
 
 # The fields of a pair, and their names in BLiMP files.
@@ -62,7 +62,7 @@ class MinimalPairsConfig(Validated):
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """Two sentences that differ only in grammar, and the tested phenomenon.
+    """A good and a bad sentence, and the phenomenon in which they differ.
 
     Attributes:
       paradigm: the name of the set of similar pairs; `UID` in files.
@@ -249,8 +249,9 @@ def minimal_pairs(config: MinimalPairsConfig) -> dict:
     """Score a model on minimal pairs; write and return the accuracies.
 
     Each paradigm and phenomenon has an `accuracy`, its 95% interval from `low`
-    to `high`, and the number of `pairs`; the top level contains the mean over
-    paradigms, and the step and a checksum of the `model`.
+    to `high`, and the number of `pairs`. The top level contains the mean
+    accuracy over paradigms, and a fingerprint of the `model`: its step and a
+    checksum.
     """
     pairs = read_pairs(config)
     scorer = load_scorer(config.model_dir)

@@ -39,7 +39,7 @@ from albert_tf.tasks.task_config import COLUMNS, TaskConfig
 from albert_tf.text.packing import checked_texts, two_part_row
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-MAX_CHOICES = 1000  # each choice is a row for the model
+MAX_CHOICES = 1000  # the model encodes one row per choice
 BLANK = "_"  # the blank for the choice in RACE questions
 EMPTY = -1e4  # the logit of an empty choice, whose probability is thus 0
 
@@ -103,8 +103,8 @@ RACE_COLUMNS = Columns(text="article", format=JSONL)
 def parse_choice(value: Any, number: int, part: str, where: str) -> int | None:
     """Return the index of the choice that a label identifies.
 
-    The label is a letter, or a number counted from 0. A missing label is an
-    error, except in prediction, where the result is None.
+    The label is a letter, or an index from 0. A missing label is an error,
+    except in prediction, where the result is None.
     """
     text = label_text(value, where)
     if require_label(text, part, where, value) is None:
@@ -241,7 +241,7 @@ class MultipleChoice(Task):
     """The task of choosing one of several answers to a question.
 
     Attributes:
-      layout: how to read files.
+      layout: the settings for reading files.
       number: the number of choices, C, or 0 to determine it from the training
         examples; C is larger if an example has more choices.
     """
@@ -358,7 +358,7 @@ class MultipleChoice(Task):
         return [Prediction(int(row.argmax()), row) for row in probabilities]
 
     def for_queries(self):
-        """Return a copy of the task that computes only a query's choices."""
+        """Return a copy of the task that scores only the choices of a query."""
         return dataclasses.replace(self, number=0)
 
     def example(self, question, context, choices):

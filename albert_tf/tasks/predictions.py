@@ -28,7 +28,7 @@ class Prediction:
 def check_query(
     query: Any, fields: Mapping[str, type], is_pair: bool, name: str
 ) -> None:
-    """Raise `InputError` unless a query has the fields of a model.
+    """Raise `InputError` if a query lacks a field or has an unknown field.
 
     Lists are not checked, because `Task.example` checks them.
 
@@ -105,7 +105,7 @@ class Predictor:
 def write_tsv(path: str, table: Iterable[Sequence[str]]) -> str:
     """Write rows of cells as a tab-separated file; return the path.
 
-    Tabs and line breaks inside cells are replaced by spaces.
+    Tabs and line breaks inside cells are replaced with spaces.
     """
     spaces = str.maketrans("\t\n\r", "   ")
     lines = [
@@ -125,7 +125,7 @@ def write_labels(
 ) -> str:
     """Write a table of predicted labels; return its path.
 
-    The table has the true labels if all are known.
+    The table includes the true labels if all of them are known.
 
     Args:
       path: the path without its extension.

@@ -64,7 +64,7 @@ def label(
 ) -> tuple[int, int]:
     """Return the positions of an answer's first and last tokens in a row.
 
-    Each token from the first to the last contains a part of the answer.
+    Each token from the first to the last contains part of the answer.
 
     Args:
       question: the question; its `span` is the answer.
@@ -153,8 +153,8 @@ def answer_tokens(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return where answers may begin and where they may end, both bool [R, T].
 
-    An answer begins in the window that has the most context for its first
-    token.
+    An answer may begin only in the window in which its first token has the most
+    context.
 
     Args:
       windows: the windows of R rows.
@@ -319,7 +319,7 @@ class QuestionAnswering(Task):
         return candidates(c.answer_head, outputs, begins, inside, *limits)
 
     def no_answer(self, outputs):
-        """Return the score [R] of each row for having no answer."""
+        """Return each row's score [R] for the absence of an answer."""
         if self.odds_are_relative:
             return outputs["start_logits"][:, 0] + outputs["end_logits"][:, 0]
         return outputs["answer_logits"]
@@ -332,9 +332,9 @@ class QuestionAnswering(Task):
     def threshold(self, examples, predictions) -> float | None:
         """Return the null odds above which a question has no answer.
 
-        If no setting specifies the threshold, it is tuned on the examples, or
-        it is 0 if there are none or any of them is unlabeled. The result is
-        None if every question has an answer.
+        If no setting specifies the threshold, it is tuned on the examples. If
+        there are no examples, or any of them is unlabeled, it is 0. The result
+        is None if every question has an answer.
         """
         if not self.impossible:
             return None

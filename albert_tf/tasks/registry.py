@@ -347,7 +347,7 @@ CHOICES = {
 
 
 def _checked(task: Task) -> Task:
-    """Return a task; raise `ValueError` for values that its kind cannot have.
+    """Return a task; raise `ValueError` if a value is illegal for its kind.
 
     Fine-tuning writes submissions to its output folder, so the name of a
     submission must not contain a path.

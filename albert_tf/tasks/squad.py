@@ -127,7 +127,7 @@ def table_entries(source: Any) -> Iterator[Entry]:
 
 
 def is_rows(path: str) -> bool:
-    """Return whether a path is a table with one question per row."""
+    """Return whether a file or table contains one question per row."""
     if is_table(path):
         return True
     if not files.is_file(path):
@@ -175,8 +175,8 @@ class Reader:
         """Return the questions of the file.
 
         Raises:
-          InputError: if the file is malformed, or if questions do not fit their
-            answers; the message lists these questions.
+          InputError: if the file is malformed, or if questions and answers do
+            not match; the message lists these questions.
         """
         questions: dict[str, Question] = {}
         for entry in entries(self.path):
@@ -309,7 +309,7 @@ def text_answer(
 def n_best(
     context: str, windows: Sequence[Window], spans: Spans, n: int
 ) -> list[Answer]:
-    """Return the n best distinct answers of all rows of a question.
+    """Return the n best distinct answers over all rows of a question.
 
     If there are no answers, the result is a single empty answer.
 

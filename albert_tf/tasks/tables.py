@@ -102,7 +102,7 @@ def class_texts(value: Any, where: str) -> list[str] | None:
 
 
 def json_cell(value: Any, *kinds: type) -> Any:
-    """Return a cell's JSON value if it has a given type, or else the cell.
+    """Return a cell's JSON value if it has a given type, otherwise the cell.
 
     Only lists and objects are read, because parsing every plain text is slow.
 
@@ -157,7 +157,7 @@ def class_named(text: str, labels: Sequence[str], where: str) -> str:
     text = unicodedata.normalize("NFC", text)
     if not labels or text in labels:
         return text
-    # Earlier versions, and names of columns, may have decomposed letters.
+    # Labels of earlier versions, and column names, may have decomposed letters.
     composed = [unicodedata.normalize("NFC", label) for label in labels]
     if text in composed:
         return labels[composed.index(text)]
@@ -189,7 +189,7 @@ def format_labels(labels: Sequence[str], limit: int = 20) -> str:
 def shares_in(
     labels: Sequence, classes: Sequence[str], are_sets: bool
 ) -> np.ndarray | None:
-    """Return the shares of classes [N, C], or None if labels are classes.
+    """Return the class shares [N, C], or None if labels are classes.
 
     Args:
       labels: the labels of N examples; a list of numbers contains the share of
@@ -218,14 +218,14 @@ def shares_in(
 
 
 class ClassSet(NamedTuple):
-    """The classes of a row as the file contains them, and their location."""
+    """The classes of a row as written in the file, and their location."""
 
     texts: list[str]
     where: str
 
     @property
     def are_flags(self) -> bool:
-        """Whether all items are 0 or 1, and thus may be flags of classes."""
+        """Whether all items are 0 or 1, and may therefore be class flags."""
         return bool(self.texts) and {*self.texts} <= {*FLAGS}
 
 
@@ -239,7 +239,7 @@ def named_sets(
     these numbers are indices.
 
     Args:
-      sets: the classes of all rows, as the file contains them.
+      sets: the classes of all rows, as written in the file.
       labels: the classes; () if they are not known yet.
     """
     lengths = {len(row.texts) for row in sets if row.texts}
@@ -275,7 +275,7 @@ QUOTED = re.compile(r'(?:^|\t)("(?:[^"\t\n]|"")+")(?=\t|\r?$)', re.MULTILINE)
 
 
 def cell(row: Row, column: str, flag: str) -> Any:
-    """Return a row's value in a column; errors list the existing columns.
+    """Return a row's value in a column; the error lists the existing columns.
 
     Args:
       row: the row.

@@ -135,7 +135,7 @@ class Task(abc.ABC):
 
         Args:
           **settings: fields of `TaskConfig`, column names, and `main_metric`;
-            None changes nothing.
+            None leaves a setting unchanged.
         """
         names = [name for name in DATA_SETTINGS if name in settings]
         data = DataConfig(**{name: settings.pop(name) for name in names})
@@ -193,8 +193,8 @@ class Task(abc.ABC):
     ) -> dict[str, int]:
         """Return the other length settings, reduced to fit `max_seq_length`.
 
-        The caller ignores the returned values of lengths in `changes`, so those
-        lengths do not change.
+        The caller ignores results for lengths in `changes`, because the user
+        has set these lengths.
         """
         return {}
 
@@ -322,7 +322,7 @@ class Task(abc.ABC):
     def fitted(self, examples: Sequence[Any]) -> "Task":
         """Return the task with the fields that training examples determine.
 
-        An example of such a field is `labels`.
+        For example, they may determine `labels`.
         """
         return self
 

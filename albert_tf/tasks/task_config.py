@@ -67,7 +67,7 @@ class TaskConfig(Validated):
         minimum=1,
     )
     max_query_length: int | None = setting(
-        None, "Maximum tokens of a question.", means="64", minimum=1
+        None, "Maximum tokens in a question.", means="64", minimum=1
     )
     answer_head: str | None = setting(
         None,
@@ -89,12 +89,12 @@ class TaskConfig(Validated):
         None, "Candidate answers per question.", means="20", minimum=1
     )
     max_answer_length: int | None = setting(
-        None, "Maximum tokens of an answer.", means="30", minimum=1
+        None, "Maximum tokens in an answer.", means="30", minimum=1
     )
     null_score_diff_threshold: float | None = variant(NULL_THRESHOLD)
     max_qa_length: int | None = setting(
         None,
-        "Maximum tokens of a question and choice; longer texts are cut at the "
+        "Maximum tokens in a question and choice; longer texts are cut at the "
         "start.",
         means="128",
         minimum=1,
@@ -114,7 +114,7 @@ class TaskConfig(Validated):
         choices=POOLINGS,
     )
     unit_length: bool | None = setting(
-        None, "Scale text vectors to length one.", means="true"
+        None, "Scale text vectors to unit length.", means="true"
     )
     crop_rate: float | None = setting(
         None,
@@ -133,9 +133,9 @@ class DataConfig(Validated):
 
     task: str | None = setting(
         None,
-        "Name of a data set, or a kind for your own files: classification, "
-        "regression, multilabel, multiple_choice, question_answering, "
-        "token_classification or embedding.",
+        "Name of a data set, or the kind of task for your own files: "
+        "classification, regression, multilabel, multiple_choice, "
+        "question_answering, token_classification or embedding.",
         means="the fine-tuned model's",
         group=TASK,
     )

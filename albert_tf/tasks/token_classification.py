@@ -1,4 +1,4 @@
-"""Tagging of words, for instance to mark entities.
+"""Tagging of words, for example to mark entities.
 
 A word is represented by its first piece. A long sentence is split into several
 overlapping rows; a word's tag comes from the row in which the word has the most
@@ -59,7 +59,7 @@ def encode_words(
 ) -> list[list[np.ndarray]]:
     """Return the ids of each sentence's words, int32 [pieces] per word.
 
-    A word without ids gets the unknown id.
+    A word without pieces is encoded as the unknown piece.
     """
     words = list(dict.fromkeys(w for s in sentences for w in s.words))
     unknown = np.array([tokenizer.unk_id], np.int32)
@@ -83,7 +83,7 @@ def tags_of(sentences: Sequence[Sentence]) -> set[str]:
 def note_tags(
     sentences: Sequence[Sentence], scheme: str, source: object
 ) -> None:
-    """Print how many tags lack a prefix, or cannot follow the previous tag.
+    """Print how many tags lack a prefix or cannot follow the previous tag.
 
     Args:
       sentences: the sentences of the file.
@@ -100,9 +100,9 @@ def note_tags(
     if scheme == CLASSES:
         if untyped and any(OUTSIDE in s.tags for s in tagged):
             print(
-                f"Note: {source}: tags such as {untyped[0][1]} are classes, "
-                "because entities need prefixes as in B-PER; the metric is "
-                "accuracy"
+                f"Note: {source}: tags such as {untyped[0][1]} count as "
+                "classes, because entities need prefixes as in B-PER; the "
+                "metric is accuracy"
             )
         return
     if untyped:
@@ -128,7 +128,7 @@ def note_tags(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenClassification(Task):
-    """The task of tagging words, for instance to mark entities.
+    """The task of tagging words, for example to mark entities.
 
     Attributes:
       word_column: number or name of the word column, or "" for the default.
@@ -221,7 +221,7 @@ class TokenClassification(Task):
 
     @property
     def marks_entities(self) -> bool:
-        """Whether tags mark entities rather than classes."""
+        """Whether tags mark entities, not classes."""
         return not self.labels or find_scheme(self.labels) != CLASSES
 
     def fitted(self, examples):

@@ -263,4 +263,4 @@ def test_tags_without_prefixes_are_classes(words, tmp_path, capsys):
     assert names[1:] == [str(tmp_path / "confusion.tsv")]
     assert "DET\t0\t1\t0\t0\t0" in (tmp_path / "confusion.tsv").read_text()
     read(tmp_path, "a person\nb O\n", find("ner"))
-    assert "tags such as person are classes" in capsys.readouterr().out
+    assert "tags such as person count as classes" in capsys.readouterr().out
