@@ -242,12 +242,11 @@ class AlbertEncoder(ConfiguredLayer):
         """Return lists of every block's outputs and attention probabilities.
 
         Outputs are [B, T, H], and probabilities are [B, A, T, T]. If `loop` is
-        not the plain loop, return only the last output, and no probabilities;
-        to return everything, set `return_all`, which unrolls the layers.
-        `layers` is the number of layers to run, and None means all. With
-        `positions` [B, P], the last block computes outputs only at these
-        positions: the last output is [B, P, H], and the last probabilities are
-        [B, A, P, T].
+        not the plain loop, return only the last output and no probabilities,
+        unless `return_all` is set, which unrolls the layers. `layers` is the
+        number of layers to run, and None means all. With `positions` [B, P],
+        the last block computes outputs only at these positions: the last output
+        is [B, P, H], and the last probabilities are [B, A, P, T].
         """
         config = self.config.with_layers(layers)
         if self.loop != PLAIN and not return_all:

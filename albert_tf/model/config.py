@@ -104,8 +104,8 @@ class AlbertConfig:
     """An ALBERT architecture; the defaults describe ALBERT-base version 2.
 
     The fields are the keys of the released `albert_config.json`. JSON files
-    must contain all of `REQUIRED_KEYS`: the released code defaults to xxlarge,
-    so a silent default could load the wrong model.
+    must contain all of `REQUIRED_KEYS`, because defaults could silently
+    describe the wrong model: those of the released code describe xxlarge.
     """
 
     vocab_size: int = setting(30000, "Vocabulary size, V.", minimum=8)
@@ -296,7 +296,7 @@ class AlbertConfig:
     ) -> "AlbertConfig":
         """Read a model directory's config.
 
-        Error messages name the setting, and explain how to create a model
+        Error messages name the setting and explain how to create a model
         directory.
         """
         path, named = files.join(model_dir, CONFIG_FILE), {setting: model_dir}
@@ -327,8 +327,7 @@ class AlbertConfig:
     def to_json(self) -> str:
         """Return the config as JSON text.
 
-        The text contains all keys, but `attention_head_size` only if heads were
-        pruned.
+        The text omits `attention_head_size` unless heads were pruned.
         """
         values = dataclasses.asdict(self)
         values = {k: v for k, v in values.items() if v is not None}

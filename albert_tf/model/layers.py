@@ -397,7 +397,7 @@ class Weights:
 
     @contextlib.contextmanager
     def read_as(self, *tensors: tf.Tensor) -> Iterator[None]:
-        """Replace variables with arguments in the order of `self.tensors`."""
+        """Replace the variables with tensors in the order of `self.tensors`."""
         values = [*tensors[: len(self._variables)]]
         kernels = tensors[len(self._variables) :]
         for i, narrow in zip(self._kernels, kernels, strict=True):
@@ -486,7 +486,7 @@ ON_TPU = EncoderLoop("while", rematerialize=True)
 
 
 def encoder_loop(form: str, rematerialize: str, on_tpu: bool) -> EncoderLoop:
-    """Return the loop that two settings select for a kind of device.
+    """Return the loop for two settings, given the kind of device.
 
     Args:
       form: a key of `LOOPS`, or `AUTO`.

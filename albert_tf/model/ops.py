@@ -93,7 +93,7 @@ Seed = tf.Tensor | None
 
 
 def fold_in(seed: Seed, number: int | tf.Tensor) -> Seed:
-    """Derive a seed from a seed and a number; map a seed of None to None."""
+    """Derive a seed from a seed and a number; map None to None."""
     if seed is None:
         return None
     return tf.random.fold_in(seed, number, alg="philox")
@@ -114,7 +114,7 @@ def dropout(x: tf.Tensor, rate: float, seed: Seed) -> tf.Tensor:
     if seed is None or rate == 0.0:
         return x
     # A TPU has its own random generator; Philox would need 177 operations per
-    # number. On CPUs, XLA's default generator would take 80 times longer.
+    # number. On CPUs, XLA's default generator would take 80 times as long.
     generator = "auto_select" if is_tpu() else "philox"
     return tf.nn.experimental.stateless_dropout(x, rate, seed, generator)
 
@@ -299,7 +299,7 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 def soft_cross_entropy(
     logits: tf.Tensor, targets: tf.Tensor, temperature: float
 ) -> tf.Tensor:
-    """Return losses, float32 [...], of logits [..., C] against teacher logits.
+    """Return float32 losses [...] of logits [..., C] against teacher logits.
 
     The logits of both models are divided by the temperature. The loss is
     multiplied by the square of the temperature to preserve the magnitude of the

@@ -24,8 +24,8 @@ MOST_LOGITS = 1 << 24
 def count_slices(positions: int, classes: int) -> int:
     """Return the number of equal slices to divide a batch's positions into.
 
-    The result is the smallest number for which a slice has at most
-    `MOST_LOGITS` logits.
+    The result is the smallest divisor of `positions` for which a slice has at
+    most `MOST_LOGITS` logits.
     """
     counts = range(1, positions + 1)
     return next(

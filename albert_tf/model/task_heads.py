@@ -270,11 +270,11 @@ class AlbertForBeamSpans(AlbertWithHead):
           labels: int32 [B, 2], the start and end, or None.
 
         Returns:
-          `answer_logits` [B], larger if there is no answer. Without a seed:
-          `start_top_log_probs` and `start_top_index` [B, K], and
+          `answer_logits` [B], which are higher if there is no answer. Without a
+          seed: `start_top_log_probs` and `start_top_index` [B, K], and
           `end_top_log_probs` and `end_top_index` [B, K, M]. With labels:
-          `start_log_probs` [B, T], and `end_log_probs` [B, T] for the
-          labeled start.
+          `start_log_probs` [B, T], and `end_log_probs` [B, T] for the labeled
+          start.
         """
         sequence = encoded["sequence_output"]  # [B, T, H]
         mask = answer_mask(inputs["input_mask"], inputs["segment_ids"])
@@ -424,7 +424,7 @@ class AlbertEmbedder(AlbertWithHead):
         return by_row(super().compute, *inputs, seed=seed)
 
 
-# The class of the model for each `Task.head_kind`.
+# The model class for each `Task.head_kind`.
 MODELS: dict[str, type[AlbertWithHead]] = {
     "classification": AlbertClassifier,
     "multilabel": AlbertClassifier,
