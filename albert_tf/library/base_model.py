@@ -61,7 +61,7 @@ WRITTEN = Contents(
 def restore(
     model: "ModelWithTokenizer", source: Source, only: str = ""
 ) -> None:
-    """Assign the weights and the symbols of a model on disk to a model.
+    """Load the weights and the symbols of a stored model into a model.
 
     Args:
       model: the model.
@@ -86,8 +86,8 @@ def restore(
 def with_added_pieces(model: Source, pieces: Sequence[str]) -> Source:
     """Return a model with pieces added to its vocabulary.
 
-    The embedding table and the bias of the masked-LM head receive a row for
-    each new piece: the mean of the rows of the pieces into which the old
+    Each new piece has a row in the embedding table and in the bias of the
+    masked-LM head. This row is the mean over the pieces into which the old
     tokenizer splits the new piece's text.
     """
     pieces = checked_texts(pieces, "added_pieces")
@@ -249,8 +249,8 @@ def of_ids(name: str) -> Callable:
     def checked(self, x=None, *args, **kwargs):
         if not has_text(x):
             return method(self, x, *args, **kwargs)
-        rule = f"`{name}` of this model accepts ids, as `tokenizer(texts)` "
-        rule += f"returns them; {self.text_methods} accept texts."
+        rule = f"`{name}` of this model accepts ids, as returned by "
+        rule += f"`tokenizer(texts)`; {self.text_methods} accept texts."
         raise InputError(f"{rule} Received: x={repr(x)[:60]}")
 
     return checked
@@ -261,7 +261,7 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
 
     Attributes:
       config: the architecture.
-      tokenizer: the tokenizer, which is called with texts (see
+      tokenizer: the tokenizer, which converts texts to ids (see
         `Tokenizer.__call__`); None for a model that accepts only ids.
       symbols: the symbol table of a phoneme model, or None.
       max_length: maximum number of tokens in an input made from strings.

@@ -17,7 +17,7 @@ from albert_tf.tasks.features import Features
 
 LABELS = "labels"
 WEIGHTS = "example_weights"
-LOOK_AHEAD = 100  # number of batches to search for the examples of one batch
+LOOK_AHEAD = 100  # skip at most this many batches' worth of examples
 
 
 def for_keras(
@@ -43,7 +43,7 @@ def for_keras(
 
 
 def row_weights(features: Features, weights) -> np.ndarray | None:
-    """Return each row's weight, which is the weight of the row's example."""
+    """Return each row's weight, which is the weight of its example."""
     if weights is None:
         return None
     weights = np.asarray(weights, np.float32)

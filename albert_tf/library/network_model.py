@@ -37,7 +37,7 @@ from albert_tf.training.checkpoints import named_variables
 from albert_tf.training.keras_optimizers import AdamW
 
 MEAN = "sum_over_batch_size"  # the default reduction of Keras losses
-# Keras's arguments for numbers of batches.
+# Keras's arguments that set the number of batches.
 STEPS = ("steps_per_epoch", "validation_steps", "steps")
 OUT_OF_DATA = "Your input ran out of data"
 
@@ -62,9 +62,9 @@ def checked_smoothing(value: Any, objective: TaskObjective, loss: Any) -> float:
 def of_keras(name: str) -> Callable:
     """Wrap a method of `keras.Model` to hide a warning.
 
-    Keras warns at the end of data of unknown size, even if the caller requested
-    no number of steps. The size is unknown for data sets of generators and
-    for batches that must not repeat a text.
+    Keras warns at the end of data of unknown size, even if the caller did not
+    set the number of steps. The size is unknown if the data come from a
+    generator, or if batches must not repeat a text.
     """
     method = getattr(keras.Model, name)
 
@@ -103,7 +103,7 @@ class NetworkModel(ModelWithTokenizer):
         self.task = task
         self.network = task.build_model(config, self.dtype_policy)
         self._freeze_unread()
-        # In a list, Keras would track the metrics.
+        # Keras would track the metrics if they were in a list.
         self._official = SimpleNamespace(metrics=[])
         self._shows_official = False
 
@@ -113,7 +113,7 @@ class NetworkModel(ModelWithTokenizer):
         return self.network.albert
 
     def _freeze_unread(self) -> None:
-        """Freeze an unused pooler: Keras would warn of missing gradients."""
+        """Freeze an unused pooler, or Keras would warn of missing gradients."""
         if not self.network.reads_pooled:
             self.albert.pooler.trainable = False
 
@@ -156,9 +156,10 @@ class NetworkModel(ModelWithTokenizer):
         return batch
 
     def values_of_outputs(self, outputs: Any) -> Any:
-        """Return the answers to batches of ids, from the network's outputs.
+        """Convert the network's outputs for batches of ids to answers.
 
-        By default, return the outputs, because some answers depend on texts.
+        By default, return the outputs unchanged, because some answers depend on
+        texts.
         """
         return outputs
 
@@ -269,7 +270,7 @@ class NetworkModel(ModelWithTokenizer):
     def test_step(self, data):
         """Evaluate a batch; the task's loss is a mean over all examples.
 
-        Keras would give each batch a weight equal to its number of rows.
+        Keras would weight each batch by its number of rows.
         """
         if not self.own_loss:
             return super().test_step(data)

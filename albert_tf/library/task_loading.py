@@ -65,7 +65,7 @@ def resolved_labels(
 
 
 def finetuned_task(cls: type, source: Source, labels, **options) -> Task:
-    """Return a fine-tuned model's task, with which all arguments must agree."""
+    """Return a fine-tuned model's task; all arguments must agree with it."""
     task, hint = source.task, "`new_head=True` loads only the encoder."
     require(
         task.kind in cls.kinds,

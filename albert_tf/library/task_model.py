@@ -130,8 +130,8 @@ class TaskModel(NetworkModel):
           part: "train", "eval" or "predict".
         """
         rule = "`y` must be given, unless `x` is a table or a "
-        rule += "`tf.data.Dataset` with labels, which `from_generator` makes "
-        rule += "from a generator."
+        rule += "`tf.data.Dataset` with labels. To use a generator, wrap it "
+        rule += "with `tf.data.Dataset.from_generator`."
         named = y is None and user_data.is_source(x)
         has_labels = self.task.unlabeled or y is not None or named
         require(part == "predict" or has_labels, f"{rule} Received: none")
@@ -181,7 +181,7 @@ class TaskModel(NetworkModel):
         spec = dataset.element_spec
         scored = isinstance(spec, tuple) and isinstance(spec[0], tuple | dict)
         scored = scored and len(spec) > 1 and self.task.unlabeled
-        rule = "Scores must be in memory: all are divided by the largest score."
+        rule = "Scores must be in memory, to divide them by the largest score."
         require(not scored, rule, x=dataset)
         dataset = user_data.in_batches(dataset, self.task.text_rank, batch_size)
 
@@ -257,7 +257,7 @@ class TaskModel(NetworkModel):
         examples, weights = self.weighted_examples(x, y, weights, "train")
         size = checked_batch_size(size)
         split = int(len(examples) * (1 - share))
-        rule = "`validation_split` must leave examples in each part."
+        rule = "`validation_split` must leave examples in both parts."
         require(0 < split < len(examples), rule, validation_split=share)
         parts = [None, None]
         if weights is not None:

@@ -140,8 +140,8 @@ def is_of_keras(obj: Any) -> bool:
 def takes_probabilities(obj: Any) -> bool:
     """Return whether a Keras loss or metric expects probabilities.
 
-    The functions in `OF_PROBABILITIES` do. Others do if `from_logits` is False
-    or, if they lack this setting, if a threshold is not 0.
+    The functions in `OF_PROBABILITIES` do. Others do if `from_logits` is False.
+    Those without `from_logits` do if a threshold is not 0.
     """
     function, settings = function_of(obj)
     if function:

@@ -39,7 +39,7 @@ def listed(values: Any, name: str) -> list:
 
 
 def label_rows(y: Any, labels: Sequence[str]) -> Any:
-    """Return labels; a frame or a dict of columns is converted to rows.
+    """Return labels; convert a frame or a dict of columns to rows.
 
     Args:
       y: labels; a frame has one column, or a column named after each label, in
@@ -125,8 +125,9 @@ def is_single_text(x: Any, extra_columns: Sequence) -> bool:
     """Return whether `x` is a single text to make a prediction for.
 
     A string may instead be the path of a table: a word with a table's file
-    extension, or an existing path. A single name without slashes or such an
-    extension is a text, whatever the current folder contains.
+    extension, or an existing path. A string with neither a slash nor such an
+    extension is always a text, even if the current folder contains a file with
+    this name.
 
     Args:
       x: a text or anything else.
@@ -293,7 +294,7 @@ def with_ranks(dataset: tf.data.Dataset) -> tf.data.Dataset:
 def in_batches(
     dataset: tf.data.Dataset, text_rank: int, size: int = BATCH_ROWS
 ) -> tf.data.Dataset:
-    """Return a data set of batches; single examples are grouped into batches.
+    """Return a data set of batches; group single examples into batches.
 
     Args:
       dataset: a data set of texts, or of (texts, labels).

@@ -128,7 +128,7 @@ def test_the_last_examples_are_held_out(weights):
     assert others == (numbers[6:], last, 4)
     assert held_out == numbers[6:]
     for share in (0.0, 0.99):
-        with pytest.raises(InputError, match="examples in each part"):
+        with pytest.raises(InputError, match="examples in both parts"):
             TaskModel._divided(model, numbers, None, weights, 4, True, share)
 
 

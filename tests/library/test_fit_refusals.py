@@ -37,7 +37,7 @@ def untrained(model, path):
     [
         (of("fit", TEXTS, ["bad"]), "as many labels as texts"),
         (of("predict", []), "the same number of texts, at least one"),
-        (of("fit", iter([(TEXTS, LABELS)])), "`from_generator` makes"),
+        (of("fit", iter([(TEXTS, LABELS)])), "`tf.data.Dataset` with labels"),
         (of("fit", IDS, [0, 2]), "must be from 0 to 1"),
         (of("fit", IDS, np.array([-1, 0])), "must be from 0 to 1"),
         (of("fit", IDS, ["bad", "x"]), "row 1: the label must be one of bad,"),
@@ -47,7 +47,7 @@ def untrained(model, path):
         (of("fit", TEXTS, LABELS, **ONE), "`sample_weight` must have one"),
         (of("fit", TEXTS, LABELS, epochs="2"), "`epochs` must be a whole"),
         (of("fit", TEXTS, LABELS, epochs=1.5), "`epochs` must be a whole"),
-        (of("fit", TEXTS, LABELS, **SPLIT), "each part"),
+        (of("fit", TEXTS, LABELS, **SPLIT), "both parts"),
         (of("fit", NUMBERS, **SPLIT), "pass `validation_data` along"),
         (of("predict", TEXTS, TEXTS), "must be a list of strings"),
         (of("predict", TEXTS, batch_size=-1), "`batch_size` must"),
