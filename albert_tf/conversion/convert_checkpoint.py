@@ -202,7 +202,7 @@ def _check(source: Source, to: str, pairs: bool) -> None:
 
 
 def _report(source: Source, output: str, to: str, count: int) -> list[str]:
-    """Return lines about a source and the `count` tensors that were written."""
+    """Return lines that describe a source and how many tensors were written."""
     lines = describe_source(source)
     lines.append(f"wrote: {output} ({to}, {count} tensors)")
     if omitted := len(source.tensors) - count:

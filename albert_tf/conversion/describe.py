@@ -1,8 +1,8 @@
 """The size and cost of a model, computed from its config.
 
-The report has three parts: a row for the model as in the paper's Table 1; the
-parameters of each part of the model, compared with a BERT model of the same
-shape without sharing; and the floating-point operations for one sequence.
+The report has three sections: a row for the model as in the paper's Table 1;
+the parameter count of each part of the model and of a BERT model of the same
+shape; and the number of floating-point operations per sequence.
 """
 
 import dataclasses
@@ -57,7 +57,7 @@ Heads = dict[str, int]
 def with_heads(
     counts: dict[str, int], heads: Heads, per_class: int
 ) -> dict[str, int]:
-    """Return counts with any phoneme heads in place of the usual heads.
+    """Return counts in which any phoneme heads replace the usual heads.
 
     Args:
       counts: {part: count} for a model with the pretraining heads.
@@ -141,7 +141,8 @@ def paper_lines(name: str, config: AlbertConfig) -> list[str]:
 def flops_lines(config: AlbertConfig, tokens: int, heads: Heads) -> list[str]:
     """Return the lines of the FLOPs table.
 
-    The model predicts 15% of the tokens; a phoneme model predicts all symbols.
+    The table assumes that the model predicts 15% of the tokens, or all symbols
+    if it is a phoneme model.
     """
     predictions = tokens if heads else max(1, round(0.15 * tokens))
     flops = forward_flops(config, tokens, predictions)

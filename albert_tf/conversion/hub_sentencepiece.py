@@ -159,8 +159,7 @@ class SentencePieceReader:
     """A builder of a SentencePiece model from a Hugging Face folder.
 
     Args:
-      hub: the tokenizer's files, in which differences from the source are
-        recorded.
+      hub: the tokenizer's files, whose `differences` and `notes` are extended.
       path: the SentencePiece model, or None if only `tokenizer.json` contains
         the vocabulary.
     """
@@ -210,8 +209,8 @@ class SentencePieceReader:
     def digit_comma(self) -> str:
         """Return `digit_comma`, inferred if no file sets it.
 
-        Scores in `tokenizer.json` determine it; a folder without this file
-        has the rule of the slow `AlbertTokenizer`.
+        The scores in `tokenizer.json` determine it. Without this file, the rule
+        is that of the slow `AlbertTokenizer`.
         """
         setting = self.hub.settings.get("digit_comma")
         scores = [
@@ -363,7 +362,8 @@ class SentencePieceReader:
             in_vocabulary = id < len(pieces) and pieces[id].type == NORMAL
             if in_vocabulary and not special:
                 self._report_unsupported(
-                    f"the added {token['content']}, a vocabulary piece,"
+                    f"the added piece {token['content']}, which is in the "
+                    "vocabulary,"
                 )
         self._add(self.hub.added(len(pieces)), rows, config)
         names = [piece.piece for piece in pieces]

@@ -40,7 +40,7 @@ def wordpiece_tokenizer(
     """Return the WordPiece tokenizer that a folder's files describe.
 
     Args:
-      hub: the files, in which differences from the source are recorded.
+      hub: the files, whose `differences` and `notes` are extended.
       path: the vocabulary, or None if only `tokenizer.json` contains it.
       rows: see `read_tokenizer`.
     """
@@ -63,7 +63,7 @@ def wordpiece_tokenizer(
         text = text_of_piece("wordpiece", config, piece.piece)
         if not piece.special and text is None:
             hub.differences.append(
-                f"the added {piece.piece} never matches in texts, because "
+                f"the added piece {piece.piece} never matches, because "
                 "WordPiece splits it"
             )
         is_new = text and not piece.special and text not in lines

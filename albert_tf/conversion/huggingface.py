@@ -1,4 +1,4 @@
-"""Reading and writing of `config.json` and weights in Hugging Face folders."""
+"""Read and write the `config.json` and the weights of Hugging Face folders."""
 
 import contextlib
 import json
@@ -79,7 +79,7 @@ PROJECTION = "albert.encoder.embedding_hidden_mapping_in."
 
 
 def is_folder(path: str) -> bool:
-    """Return whether a folder has a Hugging Face model's config and weights."""
+    """Return whether a folder contains a Hugging Face config and weights."""
     return files.exists(files.join(path, CONFIG)) and any(
         files.exists(files.join(path, name)) for name in WEIGHTS
     )
@@ -163,8 +163,8 @@ def _damage_named(kind: str, path: str) -> Iterator[None]:
 
 
 def _open_safetensors(path: str) -> Tensors:
-    # Reopen the file for each tensor: pages of a mapped file count as used
-    # memory until the file is closed.
+    # Reopen the file for each tensor, because pages of a mapped file count as
+    # used memory until the file is closed.
     file_copy = LocalCopy(path)
 
     def open_file():
@@ -294,7 +294,7 @@ def _without_identity(
 
 
 def _as_float32(tensors: Tensors, path: str) -> Tensors:
-    """Convert the tensors to float32 without loss; refuse other types."""
+    """Convert the tensors to float32 without loss; reject other types."""
 
     def read(name: str) -> np.ndarray:
         try:

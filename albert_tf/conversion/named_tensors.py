@@ -168,7 +168,7 @@ def from_layout(
 
     Args:
       tensors: the tensors in the file.
-      config: the architecture that belongs to the weights.
+      config: the architecture of the model.
       layout: the file's naming scheme.
       source: the file's name, for error messages.
       head: {our name: stored tensor} of the task's head, which is also

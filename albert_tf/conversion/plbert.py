@@ -24,7 +24,7 @@ CONFIG = "config.yml"
 PARAMETERS = "model_params"
 WEIGHTS = "step_*.t7"
 ROOT, ENCODER = "module.", "module.encoder."
-# Errors caused by valid YAML that is not a config, such as deep nesting.
+# Errors caused by valid YAML that is not a config, for example deep nesting.
 MALFORMED = (LookupError, RecursionError, TypeError, ValueError)
 # {our name of a head: PL-BERT's name}
 HEADS = {"symbols": "mask_predictor", "words": "word_predictor"}
@@ -102,7 +102,7 @@ def head_tensors(
 
 
 def step_of(path: str) -> int:
-    """Return N of a file `step_N.t7`, or -1 if N is not a number."""
+    """Return the N in a file name `step_N.t7`, or -1 if N is not a number."""
     number = re.search(r"step_(\d+)\.t7$", path)
     return int(number[1]) if number else -1
 
@@ -138,7 +138,7 @@ def open_weights(folder: str, config: AlbertConfig) -> tuple[Tensors, str]:
 def write(
     folder: str, config: AlbertConfig, tensors: Tensors, step: int
 ) -> None:
-    """Write `config.yml` and `step_N.t7` into a folder.
+    """Write `config.yml` and `step_N.t7` to a folder.
 
     Args:
       folder: the folder to write to.

@@ -49,9 +49,9 @@ HEAD_TITLES = dict(
     zip(PRETRAINING_HEADS, ("masked-LM", "sentence-order"), strict=True)
 )
 PHONEME_HEADS = {f"{head}/": head[:-1] for head in plbert.HEADS}
-# {V: {H: (L, A)}} of the released models. No shape reveals L or A. Xlarge has
-# 32 heads according to the paper's rule H / 64, to TF-Hub's version 2 and to
-# albert_zh, but the released weights have 16 heads.
+# {V: {H: (L, A)}} of the released models. The shapes of the weights do not
+# reveal L or A. Xlarge has 32 heads according to the paper's rule H / 64, to
+# TF-Hub's version 2 and to albert_zh, but the released weights have 16 heads.
 ENGLISH, CHINESE = 30000, 21128
 SIZES = {768: (12, 12), 1024: (24, 16), 2048: (24, 16), 4096: (12, 64)}
 RELEASED = {ENGLISH: SIZES, CHINESE: SIZES | {312: (4, 12), 384: (6, 12)}}
@@ -128,8 +128,8 @@ class Source:
 def find_tokenizer(folders: list[str]) -> Tokenizer | None:
     """Return the tokenizer of the first vocabulary in `folders`, or None.
 
-    The text rules are those of this package's `tokenizer.json` next to the
-    vocabulary, or else the released ones.
+    The text rules come from this package's `tokenizer.json` next to the
+    vocabulary. Without this file, they are the rules of the release.
     """
     vocabulary = find_vocabulary(folders)
     if not vocabulary:
@@ -234,7 +234,7 @@ def _huggingface_task(
 def read_config(
     library: ModuleType, path: str, options: Reading
 ) -> tuple[AlbertConfig, list[str]]:
-    """Return the config that the options name, or else a library's config.
+    """Return the config that the options name, by default the model's own.
 
     Also return warnings about the config.
     """
@@ -425,7 +425,7 @@ def _task_line(task: Task) -> str:
 
 
 def released_values(config: AlbertConfig) -> dict[str, int | str]:
-    """Return the settings that no shape reveals, for the release of this size.
+    """Return the release's settings that shapes do not reveal, given its sizes.
 
     The settings are the numbers of layers and heads, and the activation. The
     result is empty if there is no release with the sizes in the config.
@@ -489,7 +489,7 @@ def describe_source(source: Source) -> list[str]:
     elif source.tokenizer:
         lines.append(f"tokenizer: {source.tokenizer.description()}")
     else:
-        advice = "to encode text, put it there and convert again"
+        advice = "to encode text, add it and convert again"
         missing = f"no vocabulary next to the weights; {advice}"
         warnings = [*warnings, missing]
     for head, title in heads.items():

@@ -170,7 +170,7 @@ def released_json(config: AlbertConfig) -> Mapping:
 def write_vocabulary(folder: str, tokenizer: Tokenizer) -> None:
     """Write a tokenizer's vocabulary under the released file name.
 
-    `tokenizer.json` records the text rules, which the released code sets by
+    `tokenizer.json` records the text rules, which the released code reads from
     flags.
     """
     name = tokenizer.file_name
@@ -187,7 +187,7 @@ def write(
     """Write `model.ckpt-best` and its config to a folder."""
     files.write_json(files.join(folder, CONFIG_FILE), released_json(config))
     values = tensors.read_all(tf.constant)
-    if finetuned:  # the released scripts also restore the step to predict
+    if finetuned:  # to predict, the released scripts need the step
         values[GOOGLE.step] = tf.constant(0, tf.int64)
     tf.raw_ops.SaveV2(
         prefix=files.join(folder, BEST_PREFIX),
@@ -201,8 +201,8 @@ def write(
     )
 
 
-# The names of heads' kernels, {kernel: bias}, and the kinds of tasks whose
-# head is a `CLASSIFIER`.
+# The names of the heads' kernels, {kernel name: bias name}, and the kinds of
+# tasks whose head is a `CLASSIFIER`.
 CLASSIFIER, SPANS = "output_weights", "cls/squad/output_weights"
 BIASES = {CLASSIFIER: "output_bias", SPANS: "cls/squad/output_bias"}
 SENTENCES = ("classification", "multilabel", "regression", "multiple_choice")

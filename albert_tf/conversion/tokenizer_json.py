@@ -1,12 +1,14 @@
 """Conversion of a tokenizer to a `tokenizer.json` for the `tokenizers` library.
 
 The text rules become rules of that library, so Hugging Face's classes produce
-the same ids as our tokenizers, except in five cases: for special pieces in a
-text (Hugging Face's classes match all of them, but our tokenizers match only
-`[MASK]`), for numbers with a comma inside a word (see `digit_comma`), for words
-directly after `[MASK]` that are not a single piece, for segmentations of equal
-score, and for decomposed letters of six bytes or more, which `Precompiled` does
-not compose.
+the same ids as our tokenizers, except in five cases:
+
+- Special pieces in a text: Hugging Face's classes match all of them, but our
+  tokenizers match only `[MASK]`.
+- Numbers with a comma inside a word: see `digit_comma`.
+- Words directly after `[MASK]` that are not a single piece.
+- Texts with two segmentations of equal score.
+- Decomposed letters of six bytes or more, which `Precompiled` does not compose.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""Loading of the tokenizer in a folder of any supported format."""
+"""Load the tokenizer of a folder in any supported format."""
 
 import os
 

@@ -1,8 +1,8 @@
 """Variable names in this package, released files and Hugging Face files.
 
 Each row describes a variable of the model, or a layer with two variables: a
-dense layer's kernel and bias, or a norm's gamma and beta. Symbols of shapes: V
-vocabulary, E embedding, H hidden, A all attention heads (H unless heads were
+dense layer's kernel and bias, or a norm's gamma and beta. Dimensions in shapes:
+V vocabulary, E embedding, H hidden, A all attention heads (H unless heads were
 pruned), I intermediate, N positions, S segment types, W the normalized width
 (E, or H in albert_zh's first release). `{g}` and `{k}` stand for a group of
 layers and a block in that group. `.T` after a name means that the files contain
@@ -123,8 +123,8 @@ class Layout:
     Attributes:
       title: the layout's name in messages.
       column: the layout's column in the table.
-      encoder: the prefix of all names of the encoder's variables, and of no
-        other names.
+      encoder: a prefix of the names of all encoder variables, and of no other
+        names.
       embedding_norm: the only legal `embedding_norm`; None if all are legal.
       slots: pairs of name patterns for a variable's m and v in the optimizer. A
         file uses one pair; files that we write use the first pair.

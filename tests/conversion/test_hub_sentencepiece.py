@@ -184,7 +184,7 @@ def test_an_added_piece_of_the_vocabulary_is_named(tmp_path):
     row = {"id": piece, "content": "x", "special": False}
     content["added_tokens"].append(row)
     (tmp_path / "spiece.model").write_bytes(vocabularies.sentencepiece_model())
-    with pytest.raises(InputError, match="the added x, a vocabulary piece"):
+    with pytest.raises(InputError, match="the added piece x, which is in"):
         read_tokenizer(write(tmp_path, content), strict=True)
     content["added_tokens"].pop()
     content["pre_tokenizer"] = METASPACE | {"replacement": "_"}

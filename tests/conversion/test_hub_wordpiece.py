@@ -161,9 +161,7 @@ def test_added_pieces_are_found_as_words(tmp_path):
         *(f"[unused{size}]", f"[unused{size + 1}]", "covid", "Zed", "The"),
         *("[E1]", "[E2]"),
     ]
-    wanted = (
-        "the added [E1] never matches in texts, because WordPiece splits it"
-    )
+    wanted = "the added piece [E1] never matches, because WordPiece splits it"
     assert warnings == [wanted]
 
 

@@ -192,8 +192,8 @@ def test_a_report_counts_variables():
     step = {"optimizer/iterations": ()}
     count = f"variables: {len(weights)} of the model ({size:,} parameters), "
     model = "model: not the sizes of a released model"
-    last = "warning: no vocabulary next to the weights; to encode text, put it "
-    last += "there and convert again"
+    last = "warning: no vocabulary next to the weights; to encode text, add it "
+    last += "and convert again"
     assert described(weights, "a", "b") == [
         *(model, f"{count}0 of the optimizer"),
         *("warning: a", "warning: b", last),
