@@ -23,7 +23,8 @@ UNSPACED_SCRIPTS = (
     "HALFWIDTH KATAKANA",
 )
 UNSPACED_SHARE = 0.1  # of the pairs of adjacent words
-# Signs between classes in a cell, besides `,`; some are Arabic or Chinese.
+# Characters besides `,` that may separate the classes in a cell; some are
+# Arabic or Chinese.
 SEPARATORS = ";|/\u060c\u061b\u3001\uff0c\uff1b"
 
 
@@ -49,7 +50,7 @@ def label_counts(
 
 
 def normalize_label(label: str) -> str:
-    """Normalize a label; labels that look alike become equal."""
+    """Normalize a label, so labels that look alike become equal."""
     text = " ".join(unicodedata.normalize("NFKC", label).casefold().split())
     try:
         return f"{float(text.replace(',', '.')):g}"
@@ -77,7 +78,7 @@ def label_notes(task: Task, counts: dict[str, int]) -> list[str]:
     lines = [f"classes: {', '.join(shown)}{end}"]
     for group in similar_labels(ranked)[:3]:
         names = ", ".join(map(repr, group))
-        lines.append(f"Note: these classes may be one: {names}")
+        lines.append(f"Note: these classes may be the same: {names}")
     joined = [x for x in ranked if any(sign in x for sign in SEPARATORS)]
     if task.kind == "multilabel" and joined:
         lines.append(
@@ -122,7 +123,7 @@ def text_notes(
 
 def missing_notes(examples: Sequence[Any]) -> list[str]:
     """Return [note] if some, but not all, labels are missing, otherwise []."""
-    fields = "label", "tags", "answers"  # of the kinds of examples
+    fields = "label", "tags", "answers"  # one per kind of example
     labels = [
         getattr(example, field)
         for example in examples
@@ -161,9 +162,9 @@ def word_notes(sentences: Sequence[Sequence[str]]) -> list[str]:
         return []
     left, right = unspaced[0]
     return [
-        "Note: a trained model divides a text at spaces, so texts to tag need "
-        f"a space between words such as {left!r} and {right!r}, unless "
-        "they are passed as lists of words"
+        "Note: a trained model splits texts at spaces. Put a space between "
+        f"words such as {left!r} and {right!r} in the texts to tag, or pass "
+        "each text as a list of words"
     ]
 
 

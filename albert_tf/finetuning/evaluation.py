@@ -84,7 +84,8 @@ class TaskEvaluator:
         weights = outputs.pop(LOSS_WEIGHTS, None)
         losses = outputs.pop("task_loss", None)
         is_eval = split.name.startswith("eval")
-        # The labels of other splits measure a threshold, but never tune it.
+        # The labels of other splits may evaluate a threshold, but never tune
+        # it.
         task = self.task if is_eval else self.tuned.tuned((), ())
         predictions = task.predictions(split.examples, outputs, split.features)
         if losses is None:
@@ -194,7 +195,7 @@ def check_members(directories: Sequence[str], job: Job) -> None:
         for directory in directories
     ]
     for directory, task in zip(directories, tasks, strict=True):
-        task.get("columns", {}).pop("id", None)  # which only names examples
+        task.get("columns", {}).pop("id", None)  # it only names examples
         require(
             task == tasks[0],
             "The models of an `ensemble` must have the same task, labels, "
@@ -212,7 +213,7 @@ def load_ensemble(
 ) -> tuple[Evaluator, str]:
     """Return an evaluator of several models, and their fingerprints.
 
-    The evaluator is for `averaged_outputs`.
+    The evaluator must be used with `averaged_outputs`.
     """
     options = job.task, strategy, batch_size, dtype
     pairs = [load_evaluator(directory, *options) for directory in directories]
@@ -240,7 +241,7 @@ def mean_threshold(directories: Sequence[str]) -> float | None:
     return None if None in values else statistics.mean(values)
 
 
-# The files that an evaluation writes.
+# Files that an evaluation writes.
 
 
 def save_threshold(model_dir: str, evaluator: TaskEvaluator) -> None:
@@ -255,7 +256,7 @@ def save_threshold(model_dir: str, evaluator: TaskEvaluator) -> None:
 def check_results(folder: str) -> None:
     """Raise an error if a folder has results that no evaluation wrote.
 
-    An evaluation writes the task to `metrics.json`.
+    The `metrics.json` of an evaluation contains the task.
     """
     with contextlib.suppress(InputError):
         if "task" in files.read_optional_json(folder, METRICS_FILE):
@@ -265,7 +266,7 @@ def check_results(folder: str) -> None:
 
 
 def write_metrics(output_dir: str, values: dict) -> None:
-    """Write measured values, except None, to `metrics.json`."""
+    """Write all values except None to `metrics.json`."""
     measured = {k: v for k, v in values.items() if v is not None}
     files.write_json(files.join(output_dir, METRICS_FILE), measured)
 

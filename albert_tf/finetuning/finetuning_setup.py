@@ -66,7 +66,7 @@ MEANS = {
 
 
 def one_folder(*paths: str) -> bool:
-    """Return whether all paths, however they are written, name one folder."""
+    """Return whether all paths refer to the same folder."""
     return len(set(map(os.path.realpath, paths))) == 1
 
 
@@ -89,8 +89,8 @@ class FinetuningConfig:
     do_train: bool = variant(DO_TRAIN)
     do_eval: bool = variant(
         DO_EVAL,
-        help="Evaluate the model, also during training, to keep the best "
-        "weights.",
+        help="Evaluate the model. With do_train, also evaluate during "
+        "training, and keep the best weights.",
     )
     do_predict: bool = setting(
         False,
@@ -196,7 +196,7 @@ class FinetuningConfig:
             return self.model_dir
         if is_finetuned(self.output_dir):
             return self.output_dir
-        AlbertConfig.from_model_dir(self.model_dir)  # not a foreign format
+        AlbertConfig.from_model_dir(self.model_dir)  # explains foreign formats
         raise InputError(
             "Without `do_train`, `model_dir` or `output_dir` must contain a "
             f"fine-tuned model. Received: model_dir={self.model_dir}, "
@@ -445,7 +445,7 @@ def prepare(
     Args:
       run: the model and the actions.
       data: the task and the location of its examples.
-      task_config: how to convert examples to inputs.
+      task_config: the settings for converting examples to inputs.
       parts: the parts of the data to read; None means the parts that the run
         needs.
     """

@@ -67,7 +67,7 @@ def adversary(gradient: tf.Tensor, epsilon: float) -> tf.Tensor:
 
 @contextlib.contextmanager
 def perturbed_words(embeddings, change: Callable) -> Iterator[None]:
-    """Apply a function to word embeddings [B, T, E] in the `with` block."""
+    """While the block runs, apply a function to word embeddings [B, T, E]."""
     embeddings.perturb = change
     try:
         yield
@@ -350,8 +350,8 @@ def check_complete(s: Settings, metric: str, *jobs: Job) -> bool:
 
     The results, flags and model card must not name settings, examples or first
     weights that the run did not use. Different first weights are therefore an
-    error; after a complete run, so are different training examples, and
-    settings that change the weights beyond rounding.
+    error. If the run is complete, so are different training examples, and
+    settings that change the weights by more than rounding.
 
     Args:
       s: the settings.
@@ -432,7 +432,7 @@ def claim_folders(
     Args:
       s: the settings.
       metric: see `check_complete`.
-      jobs: {folder: job}; the folder is `output_dir` or in `output_dir`.
+      jobs: {folder: job}; each folder is `output_dir` or one of its subfolders.
     """
     output_dir = s.run.output_dir
     earlier = [earlier_task(output_dir, *pair) for pair in jobs.items()]

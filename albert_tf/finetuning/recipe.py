@@ -51,7 +51,7 @@ class RecipeConfig:
 
     freeze: tuple = setting(
         (),
-        "Parts of the encoder not to train: embeddings, encoder, pooler, or "
+        "Parts of the encoder to freeze: embeddings, encoder, pooler, or "
         "encoder_0, encoder_1, ... for single groups of layers.",
     )
     label_smoothing: float = setting(
@@ -62,7 +62,7 @@ class RecipeConfig:
     )
     class_weights: tuple = setting(
         (),
-        "Weights of unbalanced labels in the training loss: `balanced`, which "
+        "Weights of the labels in the training loss: `balanced`, which "
         "gives every class the same total weight, or label:weight,... with "
         "weight 1 for all other labels.",
     )
@@ -198,7 +198,7 @@ def check_freeze(freeze: Sequence[str], config: AlbertConfig) -> None:
         require(
             not number.isdigit() or int(number) < groups,
             f"`freeze` must name groups of layers below encoder_{groups}, "
-            f"because the model has {groups}.",
+            f"because the model has {groups} groups.",
             freeze=name,
         )
 

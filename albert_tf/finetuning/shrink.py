@@ -74,8 +74,8 @@ def importances(
     Args:
       model: a model whose attribute `albert` is the encoder.
       objective: the loss.
-      examples: batches of a single example, so the mean is over the absolute
-        values of individual examples.
+      examples: batches of a single example, so the mean is taken over the
+        absolute values of each example.
     """
     config, blocks = model.albert.config, model.albert.encoder.attentions
     kernels = [b.output_projection.kernel.value for b in blocks.values()]
@@ -185,7 +185,7 @@ def load(model_dir: str) -> Model:
 def shorter(config: AlbertConfig, layers: int) -> AlbertConfig:
     """Return a config with fewer layers, each of which keeps its weights."""
     max_layers = config.num_hidden_layers
-    rule = f"`num_layers` must be at most the model's {max_layers}."
+    rule = f"`num_layers` must be at most the model's {max_layers} layers."
     require(layers <= max_layers, rule, num_layers=layers)
     # Without sharing, every layer is its own group.
     groups = config.group(layers - 1) + 1
@@ -194,7 +194,7 @@ def shorter(config: AlbertConfig, layers: int) -> AlbertConfig:
     )
     require(
         all(new.blocks(k) == config.blocks(k)[:layers] for k in BLOCK_TYPES),
-        "`num_layers` must keep each layer's group; for "
+        "`num_layers` must keep each layer in its group; for "
         f"num_hidden_groups={config.num_hidden_groups}, it must be one of "
         f"{', '.join(map(str, valid_layer_counts(config)))}.",
         num_layers=layers,
@@ -252,7 +252,7 @@ def prepare_task(config: ShrinkConfig, data: DataConfig) -> Job | None:
 def with_heads(model: Model, number: int, job: Job, data: DataConfig) -> Model:
     """Return the model with only its most important heads."""
     max_heads = model.config.num_attention_heads
-    rule = f"`num_heads` must be at most the model's {max_heads}."
+    rule = f"`num_heads` must be at most the model's {max_heads} heads."
     require(number <= max_heads, rule, num_heads=number)
     (examples,) = read_splits(job.task, data, "train").values()
     require(

@@ -80,7 +80,9 @@ def test_layers_keep_their_groups():
         shorter(config, 9)
     assert shorter(config, 12) == config
     for layers in {*range(1, 13)} - {*valid_layer_counts(config)}:
-        with pytest.raises(InputError, match="must keep each layer's group"):
+        with pytest.raises(
+            InputError, match="must keep each layer in its group"
+        ):
             shorter(config, layers)
     own = dataclasses.replace(config, num_hidden_groups=12, sharing="none")
     few = shorter(own, 5)

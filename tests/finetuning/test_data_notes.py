@@ -71,7 +71,7 @@ def test_classes_that_look_alike(labels, alike):
 @pytest.mark.parametrize(
     ("kind", "labels", "numbers", "note"),
     [
-        ("classification", ["a", "A"], [0, 1], "may be one: 'a', 'A'"),
+        ("classification", ["a", "A"], [0, 1], "may be the same: 'a', 'A'"),
         ("multilabel", ["a;b", "c"], [[1, 0], [0, 1]], "'a;b' is one class"),
         ("multilabel", ["a|b", "c"], [[1.0, 0], [0, 1]], "'a|b' is one class"),
         ("multilabel", ["a、b", "c"], [[1, 0], [0, 1]], "'a、b' is one class"),
@@ -124,7 +124,7 @@ def test_words_are_counted_for_each_tag(words):
     rows = features([5, 4], labels=[[0, 1, 0], [2, -1, -1]])
     first, note = notes(task, rows, words, sentences)
     assert first == "classes: 'O' 2, 'B-A' 1, 'b-a' 1"
-    assert note == "Note: these classes may be one: 'B-A', 'b-a'"
+    assert note == "Note: these classes may be the same: 'B-A', 'b-a'"
 
 
 def test_other_labels_are_not_counted(words):
