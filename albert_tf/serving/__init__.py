@@ -1,1 +1,1 @@
-"""Exported models, which accept ids and strings."""
+"""Exports of models: formats, signatures, and programs that query them."""

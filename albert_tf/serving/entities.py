@@ -1,4 +1,4 @@
-"""Signatures for entities in a text, with a tag for every word.
+"""The signature that finds the entities in a text and tags every word.
 
 Text is split into words: single punctuation marks, single ideographs, and runs
 of other characters without white space. Shapes: B texts, W words per text, E
@@ -90,7 +90,7 @@ class Words(NamedTuple):
 
 
 class Entities:
-    """A tag for every word, and the entities that the tags mark.
+    """The function of the signature that finds entities and tags every word.
 
     Args:
       encoder: the model's encoder, with a tokenizer.
@@ -106,8 +106,8 @@ class Entities:
         if task.marks_entities:
             split = list(map(split_tag, task.labels))
         kinds = sorted({kind for _, kind in split if kind})
-        # For each tag, the number of its kind, counted from 1, and whether the
-        # tag begins or ends an entity.
+        # For each tag: the number of its kind, counted from 1, or 0 if it has
+        # no kind, and whether the tag begins or ends an entity.
         number = {kind: i for i, kind in enumerate(kinds, 1)}
         self.kinds = tf.constant(["", *kinds])
         self.kind_of = tf.constant([number.get(k, 0) for _, k in split])

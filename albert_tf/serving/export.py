@@ -65,8 +65,8 @@ def write_saved_model(
     server: ServedModel, config: "ExportConfig", to: str
 ) -> None:
     """Write a SavedModel with a single named copy of each weight."""
-    # A loop over a layer takes half as long to load and start as unrolled
-    # layers.
+    # With a loop over the layers, the model takes half as long to load and
+    # start as with unrolled layers.
     server.encoder.albert.encoder.loop = EncoderLoop("while")
     root = tf.Module(name="albert")
     root.weights = server.weights
@@ -264,7 +264,7 @@ def report(
         f"Largest difference from the Python model: {difference.size:.1e}, in "
         f"{difference.output}\n"
         f"{count:,} parameters, {4 * count / 1e6:.1f} MB in float32; on disk "
-        f"{size / 1e6:.1f} MB, {size / (4 * count):.3f} of that\n"
+        f"{size / 1e6:.1f} MB ({size / (4 * count):.1%})\n"
         f"Wrote {folder}"
     )
 

@@ -46,9 +46,9 @@ def task_features(server: ServedModel, path: str) -> Features:
             # `error` may name settings of fine-tuning, which exports lack.
             columns = ", ".join(server.task.table(1).texts)
             raise InputError(
-                "`calibration_file` must be a file of the model's task; a "
-                f"table must have the text columns of fine-tuning, {columns}. "
-                f"{error}"
+                "`calibration_file` must contain examples of the model's task; "
+                f"a table must have the text columns of fine-tuning, {columns}."
+                f" {error}"
             ) from None
     rule = "`calibration_file` must contain at least one example."
     require(examples, rule, calibration_file=path)
@@ -92,8 +92,8 @@ def quantized(
       content: the file.
       examples: inputs from which the ranges of static products are calibrated.
       is_static: whether products accept and return 8-bit numbers in fixed
-        ranges; otherwise, products quantize inputs by the inputs' actual range
-        and return float32.
+        ranges; otherwise, products quantize each input by its actual range and
+        return float32.
     """
     from ai_edge_quantizer import qtyping
     from ai_edge_quantizer.quantizer import Quantizer

@@ -224,8 +224,8 @@ def fields_of(
 ) -> dict:
     """Return the fields of a query, which is a JSON object or plain text.
 
-    A line that begins like an object, or that has too many nested levels, is
-    not treated as plain text.
+    A line that begins with `{`, or whose JSON is nested too deeply, is not
+    treated as plain text.
 
     Args:
       line: the query.

@@ -99,7 +99,7 @@ def make_graph(server: ServedModel) -> tuple[Callable, list[tf.TensorSpec]]:
     """Return the function to convert, and the specs of its inputs.
 
     The function calls `ServedModel.numbers`; its inputs and outputs have the
-    names that they have in the file.
+    same names as in the file.
     """
     names = [spec.name for spec in server.number_inputs]
     specs = [
@@ -130,7 +130,8 @@ def convert(server: ServedModel, config) -> bytes:
 
     graph, specs = make_graph(server)
     with mock.patch.dict(optimizer._optimizers):
-        # This optimizer confuses reshapes to [B, T, H] and to [B * T, H].
+        # This optimizer confuses reshapes to [B, T, H] with reshapes to [B * T,
+        # H].
         del optimizer._optimizers["reshape_optimizer"]
         model, _ = tf2onnx.convert.from_function(graph, specs, opset=OPSET)
     tie(model)

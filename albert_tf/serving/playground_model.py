@@ -103,8 +103,8 @@ def score(row: Row, *texts: str) -> float | dict[str, float]:
 def answer(row: Row, question: str, context: str) -> tuple[dict, dict]:
     """Return the passage with the answer marked, and {answer: probability}.
 
-    Whatever `null_score_diff_threshold` is, the model's answer gets the largest
-    probability.
+    The model's answer has the largest probability, regardless of
+    `null_score_diff_threshold`.
     """
     answers = label_values(row["answers"], row["probabilities"])
     if decode_text(row["answer"]):

@@ -67,7 +67,7 @@ TOOLS = {
     ),
     "answer": Tool(
         "Ask about a passage",
-        "The answer is a part of the passage.",
+        "The answer is part of the passage.",
         lambda: [gr.HighlightedText(), gr.Label()],
         {"question": "When was the bridge built?", "context": BRIDGE},
     ),
@@ -124,7 +124,7 @@ HEADERS = (
 class Guard:
     """A filter that rejects large requests and adds `HEADERS` to responses.
 
-    Requests for unknown forms or events print no traceback.
+    Requests for unknown forms or events do not print a traceback.
     """
 
     def __init__(self, app: Callable):
@@ -252,7 +252,7 @@ def form(model: ExportedModel, name: str) -> None:
 def make_page(model: ExportedModel) -> gr.Blocks:
     """Return the page of a model, with a tab for each of its tools."""
     with Page(title="ALBERT", analytics_enabled=False) as page:
-        gr.Markdown("# ALBERT\nNothing that you type leaves this machine.")
+        gr.Markdown("# ALBERT\nYour texts stay on the server's machine.")
         for name in model.inputs:
             with gr.Tab(TOOLS[name].title):
                 form(model, name)

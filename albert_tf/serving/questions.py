@@ -119,7 +119,8 @@ class Answers:
         spans = self.task.candidates(outputs, begins, inside)
         score = spans.start_score + spans.end_score
         fits = tf.math.is_finite(score)
-        # The index that position 0 would have; an empty window has none.
+        # The token index that position 0 would have; an empty window has no
+        # index.
         indices = tf.pad(windows.token_indices.values, [[0, 1]])
         base = tf.gather(indices, windows.token_indices.row_starts()) - position
         base = tf.cast(base, tf.int32)[:, None]
@@ -139,7 +140,7 @@ class Answers:
 
     @staticmethod
     def _sorted(windows: Windows, score, starts, ends) -> list[tf.Tensor]:
-        """Return candidates, by question and then from the best to the worst.
+        """Return candidates sorted by question, then from best to worst.
 
         The tensors are the questions' indices, scores, starts and ends, all
         [M].
@@ -204,7 +205,7 @@ class Answers:
     def _summary(best: Tensors) -> Tensors:
         """Return the first answers, and all answers' relative probabilities."""
         scores = best["scores"]
-        # Without any span, the first answer is "", as in `n_best`.
+        # If there are no spans, the first answer is "", as in `n_best`.
         counted = (scores > 2 * NO_ANSWER) | (
             tf.range(tf.shape(scores)[1]) == 0
         )
@@ -258,7 +259,7 @@ def choice_rows(
 
     Args:
       encoder: the model's encoder.
-      task: the task, with the maximum length of a question with a choice.
+      task: the task, which limits the length of a question with its choice.
       context: strings [B].
       question: strings [B].
       choices: strings [B, C].

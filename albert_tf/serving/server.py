@@ -36,7 +36,7 @@ def ensure_fixed_size(spec: tf.TensorSpec, values: tf.Tensor) -> tf.Tensor:
 
     TensorFlow itself does not check signatures, and operations on other shapes
     would fail with errors about shapes that the caller does not know.
-    TensorFlow also replaces `tf.shape` by the constants in the spec, so
+    TensorFlow also replaces `tf.shape` with the constants in the spec, so
     `tf.debugging` would find no difference. The error contains the name, the
     shape and the spec.
     """

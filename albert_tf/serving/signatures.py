@@ -38,8 +38,8 @@ class Windows(NamedTuple):
       texts: int64 [R], the index of each row's text.
       token_indices: ragged [R, W], indices of a row's tokens among the tokens
         of all texts.
-      is_best: ragged bool [R, W], whether this window is the one that gives a
-        token the most context.
+      is_best: ragged bool [R, W], whether a token has the most context in this
+        window.
     """
 
     counts: tf.Tensor

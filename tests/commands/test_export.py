@@ -396,7 +396,7 @@ def test_the_size_of_an_export_is_that_of_its_weights(
     assert capsys.readouterr().out == (
         f"{first_line}"
         "Largest difference from the Python model: 2.5e-04, in logits\n"
-        "300,000 parameters, 1.2 MB in float32; on disk 0.3 MB, 0.250 of that\n"
+        "300,000 parameters, 1.2 MB in float32; on disk 0.3 MB (25.0%)\n"
         f"Wrote {tmp_path}\n"
     )
 
