@@ -24,8 +24,8 @@ class Chip:
     Attributes:
       compiler_name: the compiler's name for the generation.
       replicas: number of `TPUStrategy` replicas per chip.
-      name_counts: the amount that each chip adds to the number in the name of a
-        slice, such as v3-8.
+      name_counts: how much each chip adds to the number in a slice's name: 2 in
+        v3-8, which has 4 chips.
       shapes: the available shapes of slices, in chips.
       chip_config: the compiler's name for the chip's mode of operation; None
         means the default mode.
@@ -58,7 +58,7 @@ def chips_of(shape: str) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """A slice, which consists of chips of one generation in a given shape."""
+    """A slice: chips of one generation, arranged in a given shape."""
 
     generation: str
     shape: str
@@ -100,7 +100,7 @@ def names() -> str:
 
 
 def parse(text: str) -> Topology:
-    """Return the slice with a given name: `v5e:2x4`, `v5e-8`, `v5litepod-8`."""
+    """Parse a slice's name, such as `v5e:2x4`, `v5e-8` or `v5litepod-8`."""
     match = re.fullmatch(r"(v\w+?)(?::([\dx]+)|-(\d+))", text.strip().lower())
     generation = match and ALIASES.get(match[1], match[1])
     for shape in CHIPS[generation].shapes if generation in CHIPS else ():

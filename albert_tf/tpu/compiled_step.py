@@ -45,7 +45,7 @@ RESULTS = ("report", "norm")  # results of `Trainer.replica_step`
 
 @dataclasses.dataclass(frozen=True)
 class StepModule:
-    """A step that was lowered to an XLA module.
+    """A step lowered to an XLA module.
 
     Attributes:
       hlo: the serialized XLA module.
@@ -60,7 +60,7 @@ class StepModule:
 
 
 def parsed(hlo: bytes) -> hlo_pb2.HloModuleProto:
-    """Return a module parsed from its serialized form."""
+    """Parse a serialized module."""
     return hlo_pb2.HloModuleProto.FromString(hlo)
 
 
@@ -176,7 +176,7 @@ class Step:
         return lower_step(function, specs, self.variables())
 
     def lower(self, micro_batch: int) -> StepModule:
-        """Lower the step for a given number of examples per micro-batch."""
+        """Lower the step for a micro-batch of a given size."""
         return self._lower(self.trainer.replica_step, self.specs(micro_batch))
 
     def lower_evaluation(self) -> StepModule:
@@ -187,7 +187,7 @@ class Step:
         return self._lower(self.trainer.evaluator.replica_step, specs)
 
     def compile(self, micro_batch: int) -> Compiled:
-        """Compile the step for a given number of examples per micro-batch."""
+        """Compile the step for a micro-batch of a given size."""
         return self.compiler.compile(self.lower(micro_batch).hlo)
 
 
@@ -291,7 +291,8 @@ def artifact(module: StepModule) -> bytes:
             lambda *_: [numpy.zeros(x.shape, x.dtype) for x in outputs],
             keep_unused=True,
         )
-        # The program is independent of the platform.
+        # The check is unnecessary, because the program is independent of the
+        # platform.
         exported = export.export(
             function, disabled_checks=[export.DisabledSafetyCheck.platform()]
         )(*(structs[name] for name in module.arguments))

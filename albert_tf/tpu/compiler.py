@@ -26,7 +26,7 @@ JAX = ("jax", "jaxlib")
 EXTRAS = {"step-file": JAX, "tpu-check": (*JAX, "libtpu")}
 GIB = 1 << 30
 # A program with an array that is too large for any TPU; the compiler's error
-# message contains the size of the memory.
+# message states how much memory is available.
 PROBE = """func.func @main(%x: tensor<68719476736xf32>)
     -> tensor<68719476736xf32> {
   %y = stablehlo.add %x, %x : tensor<68719476736xf32>
@@ -43,13 +43,13 @@ def version(package: str) -> str:
 
 
 def require_versions(extra: str) -> None:
-    """Raise `InputError` unless an extra's packages have the right versions."""
+    """Raise `InputError` unless an extra's packages have supported versions."""
     installed = {package: version(package) for package in EXTRAS[extra]}
     if all(installed[p].startswith(VERSIONS[p]) for p in installed):
         return
     received = ", ".join(f"{p} {v}" for p, v in installed.items())
     raise InputError(
-        "JAX 0.10.2 and its matching compiler must be installed; run "
+        "JAX 0.10.2 and the matching compiler must be installed; run "
         f"pip install 'albert-tf[{extra}]'. Received: {received}"
     )
 
@@ -176,7 +176,7 @@ class Compiled:
       seconds: duration of the compilation.
       needed: a replica's peak memory in bytes, live data plus code, or None if
         the compiler does not report it.
-      parts: {name: bytes} for the parts of `needed`.
+      parts: {name: bytes} for the components of `needed`.
     """
 
     fits: bool

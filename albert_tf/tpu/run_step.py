@@ -157,7 +157,7 @@ class StepFile:
         return self.jax.jit(evaluate)
 
     def check_sizes(self, tokens: int, predictions: int) -> None:
-        """Raise an error unless examples of the given sizes fit the step."""
+        """Raise `InputError` if the step does not accept these sizes."""
         length, slots = self.info["tokens"], self.shapes["masked_lm_ids"][1]
         require(
             tokens == length and predictions <= slots,
@@ -221,7 +221,7 @@ class Run:
 
     Attributes:
       state: {name: value} of all variables.
-      read: {folder or fingerprint of records: examples read}.
+      read: {folder or fingerprint of records: number of examples read}.
     """
 
     def __init__(self, config: RunStepConfig, step: StepFile, metadata):
@@ -293,9 +293,10 @@ class Run:
         return in_order(submit, records, BATCHES_AHEAD)
 
     def window(self, batches: Iterator[Arrays], steps: int) -> dict:
-        """Run some steps; return mean losses and metrics, and examples/s.
+        """Run some steps; return mean losses, mean metrics and the speed.
 
-        `gradient_norm` is the largest norm of the steps, not the mean.
+        The speed is `examples_per_second`. `gradient_norm` is the largest norm
+        of the steps, not the mean.
         """
         sums = self.to_device(self.file.zero_sums())
         start = time.monotonic()
@@ -391,7 +392,7 @@ class Run:
 
 
 def records_of(config: RunStepConfig, step: StepFile) -> Metadata:
-    """Return the metadata of the training records, after checking it."""
+    """Check and return the metadata of the training records."""
     metadata = stored = read_metadata(config.data_dir)
     rule = "`data_dir` must contain records made with --task=words."
     require(metadata.task == WORDS, rule, data_dir=config.data_dir)
@@ -415,7 +416,7 @@ def describe(step: StepFile) -> str:
     info, (device, *_) = step.info, step.jax.devices()
     rule = info["optimizer"]
     return (
-        f"{info['examples']} examples of {info['tokens']} tokens a step, "
+        f"{info['examples']} examples of {info['tokens']} tokens per step, "
         f"{info['training']['dtype']}, {rule['optimizer']} at "
         f"{rule['learning_rate']}, on {device.device_kind}"
     )

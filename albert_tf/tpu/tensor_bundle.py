@@ -1,4 +1,4 @@
-"""Reading and writing of TensorFlow checkpoints, without TensorFlow.
+"""Read and write TensorFlow checkpoints without TensorFlow.
 
 A checkpoint consists of data files, which contain the bytes of its tensors, and
 an index: a table in LevelDB's format with each tensor's type, shape, offset and
@@ -49,7 +49,7 @@ def _message(name: str) -> type:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Decode the number at a position; return the number and its end."""
+    """Decode the number at a position; return it and the position after it."""
     value = shift = 0
     while True:
         byte = data[at]

@@ -211,7 +211,7 @@ def write_step_file(config: TpuCheckConfig, step: Step, run, *configs) -> None:
     else:
         require(
             not run.init_checkpoint and run.initial_weights == "random",
-            "`step_file` needs `data_dir` for initial weights that are not "
+            "`step_file` needs `data_dir` unless the initial weights are "
             "random.",
             init_checkpoint=run.init_checkpoint,
             initial_weights=run.initial_weights,

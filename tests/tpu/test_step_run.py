@@ -76,7 +76,7 @@ def test_a_run_saves_evaluates_and_describes_itself(
     assert (folder / "run.flags").read_text() == flags
     printed = capsys.readouterr()
     assert printed.out.splitlines() == [
-        "4 examples of 8 tokens a step, float32, lamb at 0.5, on a stand-in",
+        "4 examples of 8 tokens per step, float32, lamb at 0.5, on a stand-in",
         *("loss = 2.5000", "mlm_loss = 2.5000", "sop_loss = 0.0000"),
         "accuracy = 98.0000",
     ]
