@@ -1,7 +1,7 @@
 """Build steps that `pyproject.toml` cannot express.
 
-`configs/` becomes a part of the package, and type checkers, which cannot follow
-names that are loaded on first use, receive a stub. Apache Beam's `--setup_file`
+The build adds `configs/` to the package, and a stub for type checkers, which
+cannot follow names that are loaded on first use. Apache Beam's `--setup_file`
 also needs this file.
 """
 
@@ -15,7 +15,7 @@ INIT = pathlib.Path(__file__).parent / "albert_tf" / "__init__.py"
 
 
 def stub(source: str) -> str:
-    """Return a package's stub, given its source, which defines `PUBLIC`."""
+    """Return the stub of a package from its source, which defines `PUBLIC`."""
     (names,) = (
         ast.literal_eval(node.value)
         for node in ast.parse(source).body

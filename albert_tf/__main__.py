@@ -5,7 +5,7 @@ import pathlib
 
 
 def main() -> None:
-    """Print the name and the purpose of each program."""
+    """Print the name and purpose of each program."""
     for path in sorted(pathlib.Path(__file__).parent.glob("[!_]*.py")):
         about = ast.get_docstring(ast.parse(path.read_text("utf-8")))
         purpose = about.splitlines()[0].split(": `")[0].rstrip(".")

@@ -2,10 +2,10 @@
 
     python -m albert_tf.describe configs/models/albert_base_v2.json
 
-The output contains a row for the model as in Table 1 of the paper, the
-parameter count of each part compared with that of a BERT model of the same
-shape without sharing, and the floating-point operations for one sequence. No
-model is built.
+The report contains a row for the model as in Table 1 of the paper, the
+parameter count of each part of the model and of a BERT model of the same shape,
+and the number of floating-point operations per sequence. The command does not
+build the model.
 """
 
 from albert_tf.base import program

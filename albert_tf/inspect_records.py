@@ -1,8 +1,8 @@
 """Print pretraining records in readable form.
 
-For each masked token, brackets contain the model's input and, after an arrow,
-the token to predict. On a terminal, segments A and B have different colors.
-The program accepts static, dynamic and released records.
+Each masked token appears in brackets: the model's input, an arrow and the token
+to predict. On a terminal, segments A and B have different colors. The program
+accepts static, dynamic and released records.
 """
 
 from albert_tf.base import program

@@ -3,8 +3,8 @@ r"""Make a smaller or faster copy of a model: `python -m albert_tf.shrink`.
     python -m albert_tf.shrink --model_dir=DIR --output_dir=NEW \
         --num_layers=8 --num_heads=6 --data_dir=DATA
 
-- `--num_layers` keeps only the first layers. The running time decreases; if all
-  layers share their weights, the number of parameters stays the same.
+- `--num_layers` keeps only the first layers. This reduces the running time. If
+  all layers share their weights, it does not reduce the number of parameters.
 - `--num_heads` removes the attention heads that the task needs least, as
   measured on the training examples. A head is removed from all layers that
   share its weights.
