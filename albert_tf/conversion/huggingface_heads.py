@@ -287,7 +287,7 @@ def _module_entries(folder: str) -> list[dict]:
             for entry in entries
         ),
         f"`{MODULES_FILE}` must be a list of modules, each with the strings "
-        "`type` and `path`, which must be the name of a folder.",
+        "`type` and `path`; `path` must be the name of a folder.",
         path=path,
     )
     return entries

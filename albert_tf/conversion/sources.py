@@ -69,7 +69,7 @@ class Reading(Validated):
 
     albert_config_file: str | None = setting(
         None,
-        "Config to use for the weights.",
+        "Config file that describes the weights.",
         means="the config next to the weights",
     )
     pairs: bool = setting(
@@ -438,7 +438,7 @@ def released_values(config: AlbertConfig) -> dict[str, int | str]:
     if not (sizes and same_shapes and config.intermediate_size == 4 * width):
         return {}
     # Google's Chinese models use ReLU; the models of albert_zh, which normalize
-    # embeddings of the hidden size, use GELU.
+    # embeddings at the hidden width, use GELU.
     relu = config.vocab_size == CHINESE and width >= BASE.hidden_size
     relu = relu and config.embedding_norm == BASE.embedding_norm
     return {

@@ -121,7 +121,7 @@ def example_signature(
     return Signature(encoder.string_specs("examples"), call)
 
 
-# Signatures of every kind of model. A model without text input has only `ids`.
+# Signatures that all models have; a model without text input has only `ids`.
 BASIC = (
     *("ids", "text", "text_pair", "tokenize", "tokenize_pair"),
     *("embed", "attention", "tf_example"),
