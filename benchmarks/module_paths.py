@@ -33,7 +33,7 @@ from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.serving.server import load_server
 from albert_tf.serving.signatures import ServingConfig
 from albert_tf.training.distribution import DistributionConfig, make_strategy
-from albert_tf.training.evaluator import PretrainingObjective
+from albert_tf.training.objectives import PretrainingObjective
 from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.run import Hook
 from albert_tf.training.trainer import Trainer

@@ -33,7 +33,7 @@ from albert_tf.model.config import CONFIG_FILE, AlbertConfig
 from albert_tf.model.ops import cross_entropy
 from albert_tf.training import checkpoints
 from albert_tf.training.distribution import DistributionConfig, make_strategy
-from albert_tf.training.evaluator import PretrainingObjective
+from albert_tf.training.objectives import PretrainingObjective
 from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.trainer import Trainer
 from albert_tf.training.training_config import TrainingConfig

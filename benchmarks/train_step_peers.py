@@ -87,7 +87,7 @@ def ours(case: Case, jit: bool) -> Callable[[], float]:
     from albert_tf.model.albert import AlbertForPretraining
     from albert_tf.model.config import AlbertConfig
     from albert_tf.training import distribution
-    from albert_tf.training.evaluator import PretrainingObjective
+    from albert_tf.training.objectives import PretrainingObjective
     from albert_tf.training.optimizer import OptimizerConfig
     from albert_tf.training.trainer import Trainer
     from albert_tf.training.training_config import TrainingConfig

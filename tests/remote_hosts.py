@@ -14,7 +14,8 @@ import tiny
 from tensorflow.python.distribute import mirrored_strategy
 
 from albert_tf.model.albert import AlbertForPretraining
-from albert_tf.training.evaluator import Evaluator, PretrainingObjective
+from albert_tf.training.evaluator import Evaluator
+from albert_tf.training.objectives import PretrainingObjective
 
 
 def start_servers(number):

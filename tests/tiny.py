@@ -11,7 +11,7 @@ from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
 from albert_tf.training.clock import Clock
 from albert_tf.training.distribution import DistributionConfig, make_strategy
-from albert_tf.training.evaluator import PretrainingObjective
+from albert_tf.training.objectives import PretrainingObjective
 from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.trainer import Trainer
 from albert_tf.training.training_config import TrainingConfig

@@ -27,8 +27,9 @@ from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import Task
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training import checkpoints, distribution
-from albert_tf.training.evaluator import Batch, Evaluator
+from albert_tf.training.evaluator import Evaluator
 from albert_tf.training.model_card import write_card
+from albert_tf.training.objectives import Batch
 
 METRICS_FILE = "metrics.json"
 # Tables that are written only if the labels are known.

@@ -44,9 +44,9 @@ from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import Task
 from albert_tf.training import checkpoint_files, checkpoints, distribution
-from albert_tf.training.evaluator import Batch, Objective
 from albert_tf.training.history import History
 from albert_tf.training.hooks import KeepBest, standard
+from albert_tf.training.objectives import Batch, Objective
 from albert_tf.training.run import Hook, Run, warn_of_warmup
 from albert_tf.training.run import train as train_run
 from albert_tf.training.trainer import Trainer, add

@@ -33,8 +33,8 @@ from albert_tf.model.ops import fold_in
 from albert_tf.tasks.registry import find, is_finetuned
 from albert_tf.tasks.task import Task
 from albert_tf.training import checkpoint_files, checkpoints, distribution
-from albert_tf.training.evaluator import Batch
 from albert_tf.training.hooks import KeepBest
+from albert_tf.training.objectives import Batch
 from albert_tf.training.workers import explaining_lost_workers
 
 

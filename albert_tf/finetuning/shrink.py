@@ -41,8 +41,9 @@ from albert_tf.tasks.task_config import DataConfig, TaskConfig
 from albert_tf.text.symbols import vocabulary_in
 from albert_tf.training import checkpoints
 from albert_tf.training.distribution import DistributionConfig, make_strategy
-from albert_tf.training.evaluator import Evaluator, Objective
+from albert_tf.training.evaluator import Evaluator
 from albert_tf.training.model_card import write_card
+from albert_tf.training.objectives import Objective
 
 # For each weight of a block, the axis along which the heads are concatenated.
 HEAD_AXES = {

@@ -14,7 +14,7 @@ from albert_tf.tasks.features import Features
 from albert_tf.tasks.losses import LABEL_WEIGHTS
 from albert_tf.tasks.tables import class_named
 from albert_tf.tasks.task import Task
-from albert_tf.training.evaluator import Batch, Objective
+from albert_tf.training.objectives import Batch, Objective
 
 
 def balanced(labels: np.ndarray, number: int) -> np.ndarray:

@@ -18,7 +18,7 @@ from albert_tf.model.ops import (
 )
 from albert_tf.model.task_heads import IMPOSSIBLE, two_crops
 from albert_tf.text.packing import INPUTS
-from albert_tf.training.evaluator import Batch
+from albert_tf.training.objectives import Batch
 
 LOSS_WEIGHTS = "loss_weights"  # a key of `TaskObjective.measured_outputs`
 LABEL_WEIGHTS = "label_weights"  # a key of features with weighted labels

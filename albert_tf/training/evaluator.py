@@ -1,30 +1,23 @@
-"""The objectives of pretraining, and evaluation of a model on any strategy.
+"""Evaluation of a model on any strategy.
 
-An objective defines losses and metrics. An evaluator computes them, and the
-model's outputs, on held-out examples.
+An evaluator computes an objective's losses and metrics, and the model's
+outputs, on held-out examples.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.base.errors import require
 from albert_tf.base.processes import in_order
-from albert_tf.model import ops
-from albert_tf.model.albert import AlbertForPretraining
-from albert_tf.model.ops import cross_entropy, hits
-from albert_tf.model.phonemes import AlbertForPhonemes
 from albert_tf.training.checkpoints import named_variables
 from albert_tf.training.distribution import all_sum, distribute, on_devices
-from albert_tf.training.health import Monitor, PhonemeMonitor
 from albert_tf.training.history import means_of
+from albert_tf.training.objectives import Batch, Objective
 
-Batch = dict[str, tf.Tensor]
 # A function that creates a finite dataset of global batches; examples with a
 # weight of 0 pad the last batch. The function is called once per host, on the
 # host's device, because a dataset created elsewhere cannot be sent to the host.
@@ -44,27 +37,6 @@ def concatenate(arrays: list[np.ndarray]) -> np.ndarray:
         return np.pad(array, [(0, 0), *((0, int(n)) for n in widths)])
 
     return np.concatenate([padded(array) for array in arrays])
-
-
-class Objective(Protocol):
-    """The loss that training minimizes, and the metrics to report.
-
-    Attributes:
-      terms: names of the loss terms, which are summed.
-      metrics: names of additional means to report.
-    """
-
-    terms: tuple[str, ...]
-    metrics: tuple[str, ...]
-
-    def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return each term's float32 weight, computed from the batch alone."""
-
-    def losses(self, model, batch: Batch, seed) -> tuple[dict, dict]:
-        """Return ({term: weighted sum of losses}, {metric: (sum, weight)}).
-
-        Dropout is off if `seed` is None.
-        """
 
 
 class Evaluator:
@@ -229,160 +201,3 @@ class Evaluator:
         with ThreadPoolExecutor(BATCHES_AT_ONCE) as pool:
             submit = functools.partial(pool.submit, function)
             yield from in_order(submit, batches, BATCHES_AT_ONCE)
-
-
-def pair_weights(batch: Batch) -> tf.Tensor:
-    """Return the weight of each example as a sentence pair, [B].
-
-    The weight is 0 for an example with a single segment, and otherwise the
-    example's weight.
-    """
-    paired = tf.reduce_max(batch["segment_ids"], axis=1) > 0
-    return batch["example_weights"] * tf.cast(paired, tf.float32)
-
-
-@dataclasses.dataclass(frozen=True)
-class PretrainingObjective:
-    """The sum of the MLM and SOP losses, as in the paper, and both accuracies.
-
-    Examples with a single segment have no sentence order, so they count only
-    for MLM.
-
-    Attributes:
-      layers: number of layers to run; None for all.
-    """
-
-    layers: int | None = None
-
-    terms = ("mlm", "sop")
-    metrics = ("mlm_accuracy", "sop_accuracy")
-    monitor = Monitor
-
-    @staticmethod
-    def masked_states(
-        model: AlbertForPretraining, batch: Batch
-    ) -> dict[str, tf.Tensor]:
-        """Return the arguments of `health.masked_spread`."""
-        keys = "input_ids", "input_mask", "segment_ids"
-        positions = batch["masked_lm_positions"]
-        outputs = model.albert(*(batch[k] for k in keys), positions=positions)
-        states = outputs["sequence_output"]  # [B, P, H]
-        return {
-            # Workers cannot gather bfloat16 tensors.
-            "states": tf.cast(states, tf.float32),
-            "ids": tf.gather(batch["input_ids"], positions, batch_dims=1),
-            "weights": batch["masked_lm_weights"],
-        }
-
-    def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return {term: weight}, the counts of predictions and pairs."""
-        return {
-            "mlm": tf.reduce_sum(batch["masked_lm_weights"]),
-            "sop": tf.reduce_sum(pair_weights(batch)),
-        }
-
-    def losses(self, model: AlbertForPretraining, batch: Batch, seed):
-        """Return the sums of losses, and both accuracies; see `Objective`."""
-        outputs = model(
-            batch["input_ids"],
-            batch["input_mask"],
-            batch["segment_ids"],
-            batch["masked_lm_positions"],
-            seed=seed,
-            layers=self.layers,
-        )
-        parts = {
-            "mlm": (
-                outputs["mlm_logits"],  # [B, P, V]
-                batch["masked_lm_ids"],
-                batch["masked_lm_weights"],
-            ),
-            "sop": (
-                outputs["sop_logits"],  # [B, 2]
-                batch["sentence_order_labels"],
-                pair_weights(batch),
-            ),
-        }
-        # The logits over V pieces are the largest tensor of a small model, so
-        # their loss is fused where XLA compiles parts of the step.
-        compiled = model.albert.encoder.xla.pieces
-        loss_of = ops.fused_cross_entropy if compiled else cross_entropy
-        sums, metrics = {}, {}
-        for term, (logits, labels, weights) in parts.items():
-            correct = hits(logits, labels)
-            sums[term] = tf.reduce_sum(loss_of(logits, labels) * weights)
-            metrics[f"{term}_accuracy"] = (
-                tf.reduce_sum(correct * weights),
-                tf.reduce_sum(weights),
-            )
-        return sums, metrics
-
-
-@dataclasses.dataclass(frozen=True)
-class PhonemeObjective:
-    """The sum of the symbol loss and the word loss, as in PL-BERT.
-
-    The model predicts symbols in masked words, and words at every position.
-
-    Attributes:
-      mask_id: id of the mask symbol.
-      layers: number of layers to run; None for all.
-    """
-
-    mask_id: int
-    layers: int | None = None
-
-    terms = ("symbols", "words")
-    metrics = (
-        *("symbol_accuracy", "masked_symbol_accuracy", "word_accuracy"),
-        "trained_share",
-    )
-    monitor = PhonemeMonitor
-
-    @staticmethod
-    def masked_states(
-        model: AlbertForPhonemes, batch: Batch
-    ) -> dict[str, tf.Tensor]:
-        """Return the arguments of `health.masked_spread`."""
-        outputs = model.albert(batch["input_ids"], batch["input_mask"])
-        return {
-            "states": tf.cast(outputs["sequence_output"], tf.float32),
-            "ids": batch["input_ids"],
-            "weights": batch["symbol_weights"],
-        }
-
-    def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return {term: weight}, the counts of trained symbols and tokens."""
-        return {
-            "symbols": tf.reduce_sum(batch["symbol_weights"]),
-            "words": tf.reduce_sum(tf.cast(batch["input_mask"], tf.float32)),
-        }
-
-    def losses(self, model: AlbertForPhonemes, batch: Batch, seed):
-        """Return the sums of the symbol and word losses, and the metrics.
-
-        Only symbols that the mask replaces count as masked, because the model
-        could copy unchanged symbols.
-        """
-        ids, labels = batch["input_ids"], batch["symbol_ids"]
-        outputs = model(ids, batch["input_mask"], seed=seed, layers=self.layers)
-        logits = outputs["symbol_logits"]  # [B, T, V]
-        words = model.word_scores(outputs["sequence_output"], batch["word_ids"])
-        trained = batch["symbol_weights"]
-        real = tf.cast(batch["input_mask"], tf.float32)
-        masked = trained * tf.cast(ids == self.mask_id, tf.float32)
-        correct = hits(logits, labels)
-        means = (
-            (correct, real),
-            (correct, masked),
-            (words[1], real),
-            (trained, real),
-        )
-        metrics = {
-            name: (tf.reduce_sum(x * weights), tf.reduce_sum(weights))
-            for name, (x, weights) in zip(self.metrics, means, strict=True)
-        }
-        return {
-            "symbols": tf.reduce_sum(cross_entropy(logits, labels) * trained),
-            "words": tf.reduce_sum(words[0] * real),
-        }, metrics

@@ -25,9 +25,9 @@ from albert_tf.model.ops import CompiledForTpu
 from albert_tf.tasks.features import Features
 from albert_tf.training import checkpoint_files, checkpoints
 from albert_tf.training.distribution import DistributionConfig, make_strategy
-from albert_tf.training.evaluator import PretrainingObjective
 from albert_tf.training.history import History
 from albert_tf.training.hooks import Evaluate
+from albert_tf.training.objectives import PretrainingObjective
 from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.training_config import TrainingConfig
 

@@ -21,8 +21,9 @@ from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.features import Features
 from albert_tf.training import evaluator as evaluator_module
 from albert_tf.training.distribution import DistributionConfig, make_strategy
-from albert_tf.training.evaluator import Evaluator, PretrainingObjective
+from albert_tf.training.evaluator import Evaluator
 from albert_tf.training.history import means_of
+from albert_tf.training.objectives import PretrainingObjective
 
 ROOT = pathlib.Path(__file__).parents[2]
 LENGTHS = [3, 16, 4, 15, 2]

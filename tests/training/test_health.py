@@ -7,7 +7,6 @@ import tensorflow as tf
 from tiny_pretraining import run
 from tiny_runs import eagerly
 
-from albert_tf.training.evaluator import PretrainingObjective
 from albert_tf.training.health import (
     COLLAPSED_SPREAD,
     Monitor,
@@ -17,6 +16,7 @@ from albert_tf.training.health import (
     windows,
 )
 from albert_tf.training.history import HEALTH, History
+from albert_tf.training.objectives import PretrainingObjective
 from albert_tf.training.pretraining import pretrain
 
 

@@ -14,7 +14,7 @@ import albert_tf
 from albert_tf.base.errors import InputError
 from albert_tf.data.records import input_pipeline, tfrecord
 from albert_tf.data.records.metadata import load_metadata
-from albert_tf.training.evaluator import PhonemeObjective
+from albert_tf.training.objectives import PhonemeObjective
 from albert_tf.training.pretraining import run_setup
 
 TRAINING = {

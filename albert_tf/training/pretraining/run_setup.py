@@ -42,7 +42,7 @@ from albert_tf.text.symbols import load_vocabulary, vocabulary_in
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.training import checkpoints, distribution, phases
 from albert_tf.training.distribution import DistributionConfig, with_dtype
-from albert_tf.training.evaluator import PhonemeObjective, PretrainingObjective
+from albert_tf.training.objectives import PhonemeObjective, PretrainingObjective
 from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.pretraining import warm_start
 from albert_tf.training.schedules import with_rate
