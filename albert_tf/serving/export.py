@@ -30,11 +30,10 @@ from albert_tf.serving.litert_runner import MODEL_FILE
 from albert_tf.serving.server import ServedModel, load_server, served_task
 from albert_tf.serving.signatures import ServingConfig
 from albert_tf.serving.verification import (
-    LITERT,
-    ONNX_RUNTIME,
-    TENSORFLOW,
     Difference,
     Engine,
+    file_differences,
+    saved_model,
     verify,
 )
 from albert_tf.tasks.task import TASK_FILE, Task
@@ -126,17 +125,36 @@ class Format(NamedTuple):
 
 
 def single_file(
-    name: str, convert: Callable, engine: Engine, precisions: tuple[str, ...]
+    name: str,
+    convert: Callable[[ServedModel, "ExportConfig"], bytes],
+    engine: str,
+    open_file: Callable[[str], Callable],
+    precisions: tuple[str, ...],
 ) -> Format:
-    """Return the format of exports that store the model in a single file."""
+    """Return the format of exports that store the model in a single file.
+
+    Args:
+      name: the name of the file.
+      convert: a function that returns the content of the file.
+      engine: the title of the engine that runs the file.
+      open_file: a function that takes a path, and returns a function that
+        computes the file's outputs from named arrays.
+      precisions: see `Format`.
+    """
+
+    def differences(server: ServedModel, folder: str) -> Iterator[Difference]:
+        run = open_file(files.join(folder, name))
+        return file_differences(server, run)
+
     write = functools.partial(write_file, name, convert)
-    return Format(write, engine, precisions, name, weights=(name,))
+    verifier = Engine(engine, differences)
+    return Format(write, verifier, precisions, name, weights=(name,))
 
 
 FORMATS = {
     "saved_model": Format(
         write_saved_model,
-        TENSORFLOW,
+        Engine("TensorFlow", saved_model),
         ("float32", "bfloat16"),
         "saved_model.pb",
         VARIABLES,
@@ -144,10 +162,18 @@ FORMATS = {
         ("fingerprint.pb", *tensorflow_serving.FILES),
     ),
     "litert": single_file(
-        MODEL_FILE, litert.convert, LITERT, litert.PRECISIONS
+        MODEL_FILE,
+        litert.convert,
+        "LiteRT",
+        litert.open_file,
+        litert.PRECISIONS,
     ),
     "onnx": single_file(
-        onnx_file.ONNX_FILE, onnx_file.convert, ONNX_RUNTIME, ("float32",)
+        onnx_file.ONNX_FILE,
+        onnx_file.convert,
+        "ONNX Runtime",
+        onnx_file.open_file,
+        ("float32",),
     ),
 }
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tensorflow.python.framework import convert_to_constants
 
 from albert_tf.base.errors import InputError, require
-from albert_tf.base.packages import need
+from albert_tf.base.packages import is_installed, need
 from albert_tf.data import file_kinds
 from albert_tf.serving.server import ServedModel
 from albert_tf.serving.signatures import ServingConfig
@@ -220,3 +220,14 @@ def convert(server: ServedModel, config) -> bytes:
     if "int8" in precision:
         return quantized(content, examples, is_int8)
     return content
+
+
+def open_file(path: str) -> Callable[..., dict[str, np.ndarray]]:
+    """Return a function that computes a file's outputs from named arrays."""
+    interpreter = tf.lite.Interpreter  # TensorFlow contains a copy of LiteRT
+    if is_installed("ai_edge_litert"):
+        from ai_edge_litert.interpreter import Interpreter as interpreter
+
+    opened = interpreter(path)
+    opened.allocate_tensors()
+    return opened.get_signature_runner()

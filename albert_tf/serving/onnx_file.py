@@ -71,6 +71,17 @@ def run(session, names: Sequence[str], inputs: dict) -> dict[str, np.ndarray]:
     return {our_names.get(name, name): value for name, value in outputs}
 
 
+def open_file(path: str) -> Callable[..., dict[str, np.ndarray]]:
+    """Return a function that computes a file's outputs from named arrays."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # do not warn about inputs with defaults
+    session = onnxruntime.InferenceSession(path, options)
+    names = [output.name for output in session.get_outputs()]
+    return lambda **inputs: run(session, names, inputs)
+
+
 def name_axes(graph) -> None:
     """Name the axes of variable size: the batch, and the tokens or masks."""
     for value in [*graph.input, *graph.output]:

@@ -3,18 +3,13 @@
 Shapes: B batch, T tokens, P masks per text, C choices.
 """
 
-import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
-from albert_tf.base.packages import is_installed
-from albert_tf.serving import onnx_file
-from albert_tf.serving.litert_runner import MODEL_FILE
 from albert_tf.serving.server import BASIC, ServedModel
 from albert_tf.text.packing import INPUTS
 
@@ -146,12 +141,12 @@ def tensors(values: Arrays) -> dict[str, tf.Tensor]:
 
 
 def file_differences(
-    server: ServedModel, run: Callable[[Arrays], Arrays]
+    server: ServedModel, run: Callable[..., Arrays]
 ) -> Iterator[Difference]:
-    """Yield the differences for a file; `run` computes outputs from ids."""
+    """Yield the differences for a file, whose outputs `run` computes."""
     inputs = id_batch(server)
     expected = arrays(server.numbers(**tensors(inputs)))
-    yield from differences(run(inputs), expected)
+    yield from differences(run(**inputs), expected)
 
 
 def saved_model(server: ServedModel, folder: str) -> Iterator[Difference]:
@@ -169,31 +164,6 @@ def saved_model(server: ServedModel, folder: str) -> Iterator[Difference]:
         yield from differences(actual, expected)
 
 
-def litert(server: ServedModel, folder: str) -> Iterator[Difference]:
-    """Yield the differences for a LiteRT file."""
-    interpreter = tf.lite.Interpreter  # TensorFlow contains a copy of LiteRT
-    if is_installed("ai_edge_litert"):
-        from ai_edge_litert.interpreter import Interpreter as interpreter
-
-    opened = interpreter(files.join(folder, MODEL_FILE))
-    opened.allocate_tensors()
-    runner = opened.get_signature_runner()
-    yield from file_differences(server, lambda inputs: runner(**inputs))
-
-
-def onnx(server: ServedModel, folder: str) -> Iterator[Difference]:
-    """Yield the differences for an ONNX file."""
-    import onnxruntime
-
-    path = files.join(folder, onnx_file.ONNX_FILE)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # do not warn about inputs with defaults
-    session = onnxruntime.InferenceSession(path, options)
-    names = [output.name for output in session.get_outputs()]
-    run = functools.partial(onnx_file.run, session, names)
-    yield from file_differences(server, run)
-
-
 class Engine(NamedTuple):
     """An engine that runs exports.
 
@@ -205,11 +175,6 @@ class Engine(NamedTuple):
 
     title: str
     differences: Callable[[ServedModel, str], Iterator[Difference]]
-
-
-TENSORFLOW = Engine("TensorFlow", saved_model)
-LITERT = Engine("LiteRT", litert)
-ONNX_RUNTIME = Engine("ONNX Runtime", onnx)
 
 
 def verify(

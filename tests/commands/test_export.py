@@ -39,7 +39,7 @@ from albert_tf.serving.export import (
 from albert_tf.serving.playground_model import ExportedModel
 from albert_tf.serving.server import ServedModel
 from albert_tf.serving.signatures import ServingConfig
-from albert_tf.serving.verification import Difference, Engine
+from albert_tf.serving.verification import Difference, arrays, tensors
 from albert_tf.training import checkpoints
 
 
@@ -414,18 +414,18 @@ def test_a_row_describes_a_format(
     pretrained_dir, tmp_path, monkeypatch, capsys
 ):
     """An entry of `FORMATS` sets the files, precisions, engine and size."""
-    seen = []
+    seen, servers = [], []
 
-    def compare(server, folder):
-        seen.append(os.path.getsize(f"{folder}/new.bin"))
-        return iter([Difference(0.0, 0.0, "x")])
+    def convert(server, config):
+        servers.append(server)
+        return b"x" * 300_000
 
-    row = single_file(
-        "new.bin",
-        lambda server, config: b"x" * 300_000,
-        Engine("an engine", compare),
-        ("bfloat16",),
-    )
+    def open_file(path):
+        seen.append((os.path.basename(path), os.path.getsize(path)))
+        numbers = servers[-1].numbers
+        return lambda **ids: arrays(numbers(**tensors(ids)))
+
+    row = single_file("new.bin", convert, "an engine", open_file, ("bfloat16",))
     monkeypatch.setitem(FORMATS, "onnx", row)
     with pytest.raises(InputError, match="must be bfloat16 for to=onnx"):
         ExportConfig(pretrained_dir, "x", "onnx")
@@ -433,7 +433,7 @@ def test_a_row_describes_a_format(
         out = tmp_path / "out"
         written(pretrained_dir, out, to="onnx", precision="bfloat16")
         assert "on disk 0.3 MB" in capsys.readouterr().out
-    assert seen == [300_000] * 2
+    assert seen == [("new.bin", 300_000)] * 2
 
 
 def test_a_full_disk_is_said(pretrained_dir, tmp_path, monkeypatch):
