@@ -224,7 +224,7 @@ class FileJob:
 def file_jobs(
     recipe: BuildSpec, held_out: HeldOut, scratch: str
 ) -> list[FileJob]:
-    """Return the jobs: evaluation files first, then the training files."""
+    """Return the jobs: first the evaluation files, then the training files."""
     output_dir = recipe.build.output_dir
     times = {EVAL: 1, TRAIN: recipe.build.dupe_factor}
     jobs = []

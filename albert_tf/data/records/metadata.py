@@ -8,8 +8,8 @@ dynamic: unmasked and compact. `token_ids` is a byte string with the
   little-endian ids of segment A and then B, without special tokens; each id has
   2 bytes, or 4 bytes if the vocabulary has more than 65,536 ids. `word_starts`
   has one bit per token; the first token is the highest bit of the first byte.
-  `segment_lengths` contains the numbers of tokens in A and in B.
-  `next_sentence_labels` is the same as in static records.
+  `segment_lengths` contains the token counts of A and B. `next_sentence_labels`
+  is the same as in static records.
 
 Held-out records of text are always static, so that their masks stay the same.
 
