@@ -66,8 +66,8 @@ def check_budget(fixed: Set[str], init_state: str, optimizer: str) -> None:
     )
     require(
         init_state != "run",
-        "`budget_hours` must not be set with init_state=run, because the "
-        "schedule of a budget begins at step 0.",
+        "`budget_hours` must not be set with init_state=run, because a run "
+        "with a budget begins its schedule at step 0.",
         init_state=init_state,
     )
     require(
@@ -240,8 +240,8 @@ class Budget:
     def choose_start(self, setup: Setup) -> Setup:
         """Check the settings and any earlier run; return the setup to use.
 
-        With a budget, the result is that of `with_start`; otherwise, the setup
-        is unchanged.
+        With a budget, the result comes from `with_start`; without one, the
+        setup is unchanged.
         """
         pretraining = setup.pretraining
         if not self.hours:

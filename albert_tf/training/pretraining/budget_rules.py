@@ -195,7 +195,7 @@ def choose_start(config: AlbertConfig, dynamic: bool) -> dict[str, Choice]:
         choices["mask_schedule"] = Choice(MASK_SCHEDULE, reason)
     if config.sharing == "all" and shallow < layers:
         depths = f"{shallow}:{SHALLOW_SHARE:g},{layers}"
-        reason = "the shared weights learn with half the layers at first"
+        reason = "at first, the shared weights learn with half of the layers"
         choices["depth_schedule"] = Choice(depths, reason)
     return choices
 

@@ -40,12 +40,12 @@ PEAK = 6.0
 # therefore outweigh SAME_WORD: 9 - 14 = -5, and exp(-5) = 0.007, compared with
 # 1 for a position of score 0. SEPARATOR lies between two bounds: above log T
 # (6.2 for T = 512), so that a word without a repeat attends to [SEP], and below
-# SAME_WORD, so that a repeat outweighs [SEP]. With two [SEP] of exp(7) = 1,097
-# each, and scores of 0 elsewhere, a repeat of exp(9) = 8,103 has a share of
-# 0.75 for T = 512; without a repeat, the two [SEP] have a share of 0.81. In a
-# new model (E = 128), scores of other words have a standard deviation of 2 to
-# 3, and the measured shares are about 0.4 and 0.2. Within these bounds, the
-# values are chosen, not derived.
+# SAME_WORD, so that a repeat outweighs [SEP]. With two [SEP] that contribute
+# exp(7) = 1,097 each, and scores of 0 elsewhere, a repeat that contributes
+# exp(9) = 8,103 has a share of 0.75 for T = 512. Without a repeat, the two
+# [SEP] have a share of 0.81. In a new model (E = 128), scores of other words
+# have a standard deviation of 2 to 3, and the measured shares are about 0.4 and
+# 0.2. Within these bounds, the values are chosen, not derived.
 SAME_WORD, SAME_POSITION, SEPARATOR = 9.0, -14.0, 7.0
 
 # Length of the vector that full attention to [SEP] adds to a state. The norm of

@@ -177,9 +177,8 @@ class Kind(NamedTuple):
         and returns a model.
       objective: a function that takes a vocabulary, and returns an objective.
       lacks: settings in `PretrainingConfig` that must keep their defaults, and
-        that a budget does not choose. A new setting belongs here if this kind
-        would ignore it, because its records, model and objective never use the
-        setting.
+        that a budget does not choose. A new setting that this kind would ignore
+        must be added here.
     """
 
     model: Callable
