@@ -58,14 +58,15 @@ def test_shares_are_rounded():
     """Shares are rounded to five decimals.
 
     The share of unknown tokens is rounded to six decimals, and the number of
-    tokens per record to two.
+    tokens per record to two. The held-out share is relative to the tokens that
+    records were made from, which duplicates in the text do not count towards.
     """
     made = {"records": 7, "real_tokens": 100, "slots": 300, "swapped": 3}
     made |= {"paired": 7, "truncated_tokens": 1, "dropped_chunks": 2}
     made |= {"random_documents": 1, "repeated_segments": 2}
     made["dropped_tokens"] = 40
     found = summarize(
-        Counter(tokens=3, unknown_tokens=1, letters=7, beyond_rule=3),
+        Counter(tokens=6, unknown_tokens=2, letters=7, beyond_rule=3),
         {"train": Counter(made, tokens=2), "eval": Counter(tokens=1)},
         MaskingConfig(ngram=2),
         0.25,

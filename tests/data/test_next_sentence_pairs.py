@@ -103,13 +103,13 @@ def test_partners_are_of_the_kind_and_of_another_document(most):
     """An item's partner is of the same kind, but from another document.
 
     Such partners exist because no document has more than half of the items of
-    a kind.
+    a kind. The last document of each kind is also the first of the next kind.
     """
     rng = np.random.default_rng(most)
     kinds = np.repeat(np.arange(40), 10)
     owners = rng.permuted(
         np.repeat([0, *range(1, 11 - most)], [most] + [1] * (10 - most))
-        + np.zeros((40, 1), int),
+        + (10 - most) * np.arange(40)[:, np.newaxis],
         axis=1,
     ).ravel()
     mixed = rng.permutation(len(kinds))

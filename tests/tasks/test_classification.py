@@ -278,7 +278,10 @@ def test_own_files_and_columns_go_before_official_ones(tmp_path):
 
 
 def test_the_file_of_predictions(tmp_path):
-    """A prediction file has one line per example, with all probabilities."""
+    """A prediction file has one line per example, with all probabilities.
+
+    It has the labels only if all are known.
+    """
     task, examples = trained(tmp_path, "classification", 'x"y', "z", "z")
     logits = np.array([[0, 1], [2, 0], [0, 3]], np.float32)
     predictions = task.predictions(examples, {"logits": logits}, None)
@@ -294,6 +297,10 @@ def test_the_file_of_predictions(tmp_path):
     ]
     found = np.array([[r[name] for name in names[3:]] for r in rows], float)
     np.testing.assert_allclose(found, softmax(logits, -1), atol=1e-6)
+    examples[2] = dataclasses.replace(examples[2], label=None)
+    (path,) = task.write_predictions(base, examples, predictions)
+    first, *_ = read_rows(path, Columns())
+    assert list(first.values) == names[:2] + names[3:]
 
 
 def test_every_kind_of_sentence_task_builds_its_model(tmp_path):

@@ -167,12 +167,14 @@ def test_labels_that_are_none(tmp_path, name, label, message):
 
 
 def test_no_class_applies_to_an_empty_cell(tmp_path):
-    """An empty cell means no classes, but not all cells may be empty."""
+    """An empty cell means no classes, but not all cells may be empty.
+
+    White space does not make a cell less empty.
+    """
     for ending in (".tsv", ".jsonl"):
-        assert read(tmp_path, "multilabel", ["x,y", ""], ending=ending) == [
-            ("x", "y"),
-            (),
-        ]
+        cells = ["x,y", "", " "]
+        found = read(tmp_path, "multilabel", cells, ending=ending)
+        assert found == [("x", "y"), (), ()]
         for part in ("train", "eval"):
             with pytest.raises(InputError, match=rf"t\{ending}.*one row must"):
                 read(tmp_path, "multilabel", ["", ""], part, ending=ending)

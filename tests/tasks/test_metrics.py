@@ -306,6 +306,9 @@ def test_cmrc():
     assert found["average"] == pytest.approx(found["f1"] / 2)
     exact = metrics.cmrc([["《书》，A-b"]], ["书ab"])
     assert exact["exact_match"] == 1.0
+    # A full stop is a token at the end of every sentence.
+    tokens = metrics.cmrc_tokens("走 go on. stop", metrics.latin_tokenizer())
+    assert tokens == ["走", "go", "on", ".", "stop"]
 
 
 @examples(30)

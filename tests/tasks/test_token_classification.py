@@ -166,7 +166,7 @@ def test_the_loss_of_an_evaluation_is_the_mean_over_words(words):
 def test_files(words, tmp_path):
     """Prediction files contain words, tags and predictions.
 
-    A second file contains the scores of each type.
+    A second file contains the precision and recall of each type.
     """
     task, found = tagged(words)
     task.write_predictions(str(tmp_path / "eval_predictions"), EXAMPLES, found)
@@ -175,6 +175,11 @@ def test_files(words, tmp_path):
     assert lines[15] == "good\tB-B\tB-B"
     table = (tmp_path / "eval_entities.tsv").read_text()
     assert "A\t1.0000\t1.0000\t1.0000\t2" in table
+    tags = (*TAGS[:11], "O", "O", "O")  # one of two entities of type A
+    found[0] = dataclasses.replace(found[0], tags=tags)
+    task.write_predictions(str(tmp_path / "predictions"), EXAMPLES, found)
+    table = (tmp_path / "entities.tsv").read_text()
+    assert "A\t1.0000\t0.5000\t0.6667\t2" in table
 
 
 def test_the_file_of_sentences_of_which_one_has_tags(words, tmp_path):
