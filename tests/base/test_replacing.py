@@ -12,6 +12,7 @@ from albert_tf.base.replacing import (
     Contents,
     atomic_folder,
     check_replaceable,
+    check_unused,
 )
 
 FORMS = (
@@ -96,6 +97,18 @@ def folder(tmp_path):
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "c.txt").write_text("c")
     return tmp_path
+
+
+def test_files_to_overwrite_are_named(folder):
+    """The error names the setting, its folder and the files in the way."""
+    check_unused("output_dir", str(folder), ["*.csv"])
+    check_unused("output_dir", f"{folder}/new", ["*.txt"])
+    (folder / "a.txt").write_text("")
+    message = "^`output_dir` must not contain files .* Received: "
+    with pytest.raises(
+        InputError, match=f"{message}output_dir={folder} with a.txt$"
+    ):
+        check_unused("output_dir", str(folder), ["*.txt"])
 
 
 def test_a_folder_replaces_another(folder):

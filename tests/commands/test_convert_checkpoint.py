@@ -2,6 +2,8 @@
 
 import json
 import os
+import pathlib
+import shutil
 
 import goldens
 import numpy as np
@@ -176,6 +178,19 @@ def test_averages_stay_behind(tmp_path):
     table = weights_of(tmp_path / "copy")
     table["optimizer/iterations"] = np.int64(table["optimizer/iterations"])
     released_files.assert_same(table, state)
+
+
+@pytest.mark.parametrize("to", ["huggingface", "sentence_transformers"])
+def test_a_card_describes_the_converted_model(to, pretrained_dir, tmp_path):
+    """A converted folder's card states the run and metrics of its source."""
+    source = pathlib.Path(shutil.copytree(pretrained_dir, tmp_path / "mine"))
+    (source / "run.flags").write_text("--data_dir=records\n")
+    row = {"step": 9, "split": "eval", "loss": 0.875}
+    (source / "history.jsonl").write_text(json.dumps(row) + "\n")
+    convert(str(source), str(tmp_path / "out"), to)
+    text = (tmp_path / "out/README.md").read_text("utf-8")
+    for expected in ("# mine", "- Data: records", "| eval | loss | 0.875 |"):
+        assert f"\n{expected}\n" in text
 
 
 FULL_DISK = """

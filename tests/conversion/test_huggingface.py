@@ -228,6 +228,19 @@ def test_each_activation_has_its_own_names(name):
         assert found == config
 
 
+def test_absent_keys_have_their_defaults_in_transformers():
+    """Optional keys that a `config.json` lacks have transformers' defaults."""
+    sizes = {"vocab_size": 30, "embedding_size": 8, "hidden_size": 12}
+    sizes |= {"num_hidden_layers": 2, "num_attention_heads": 3}
+    sizes |= {"intermediate_size": 16}
+    defaults = {"hidden_act": "gelu_new", "hidden_dropout_prob": 0}
+    defaults |= {"attention_probs_dropout_prob": 0, "inner_group_num": 1}
+    defaults |= {"num_hidden_groups": 1, "max_position_embeddings": 512}
+    defaults |= {"type_vocab_size": 2, "initializer_range": 0.02}
+    defaults |= {"layer_norm_eps": 1e-12}
+    assert as_config(sizes, "x") == as_config(sizes | defaults, "x")
+
+
 def test_erf_gelu_is_kept_and_said(golden, tmp_path):
     """Hugging Face's "gelu" is converted to `gelu_erf` with a warning."""
     folder, _ = huggingface(tmp_path, golden, hidden_act="gelu")

@@ -187,6 +187,15 @@ def test_pairs_are_said(classifier, pretrained_dir, tmp_path):
         convert(str(classifier), str(tmp_path / "x"), "model_dir")
 
 
+@pytest.mark.parametrize("limit", [None, 10**30])
+def test_positions_limit_a_tokenizer_without_a_limit(classifier, limit):
+    """If the tokenizer has no limit, a row is as long as the model allows."""
+    update(classifier / "tokenizer_config.json", model_max_length=limit)
+    model = Classifier.load(foreign(classifier))
+    positions = model.config.max_position_embeddings
+    assert model.task.config.max_seq_length == positions
+
+
 def test_choices_of_any_number(pretrained_dir, tmp_path):
     """A multiple-choice model accepts any number of choices."""
     of_kind("multiple_choice", tmp_path / "ours", pretrained_dir)

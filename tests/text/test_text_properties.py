@@ -193,7 +193,7 @@ def test_decoding_returns_the_normalized_text(kind, text):
         assert found == wanted
 
 
-@pytest.mark.parametrize("kind", ["english", "chinese"])
+@pytest.mark.parametrize("kind", ["english", "english, cased", "chinese"])
 @examples(40)
 @given(text=st.text(st.characters(exclude_categories=[]), max_size=9))
 @example(text="\ud800a")
