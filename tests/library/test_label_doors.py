@@ -213,6 +213,28 @@ def test_answers_as_texts_or_with_places(words, tmp_path, answers):
         assert [example.span[0] for example in found] == PLACES
 
 
+@pytest.mark.parametrize(
+    ("model", "changes", "x", "y"),
+    [
+        (READER, {}, (["what"] * 3, TEXTS), FOUND),
+        (TAGGER, {"labels": TAGS}, WORDS, [TAGS] * 3),
+    ],
+)
+def test_only_training_changes_the_task(words, model, changes, x, y):
+    """Examples for training change settings of the task; others do not.
+
+    Such settings are whether questions may be unanswerable, and the scheme of
+    the tags.
+    """
+    model = model_of(*model, words, **changes)
+    task = model.task
+    for part, labels in (("eval", y), ("predict", None)):
+        model.examples(x, labels, part)
+        assert model.task == task
+    model.examples(x, y, "train")
+    assert model.task != task
+
+
 CLASSES = "Classifier", "classification"
 NAMED, TAGGED = {"labels": NAMES}, {"labels": TAGS}
 NONE = [0] * 3

@@ -81,8 +81,11 @@ def test_other_formats_do_not_compute_in_bfloat16():
 
 
 @pytest.mark.slow
-def test_an_export_computes_in_bfloat16(pretrained_dir, tmp_path):
-    """In bfloat16, a SavedModel and its server have equal outputs."""
+def test_an_export_computes_in_bfloat16(pretrained_dir, tmp_path, capsys):
+    """In bfloat16, a SavedModel and its server have equal outputs.
+
+    The printed difference is the difference from float32.
+    """
     out = written(pretrained_dir, tmp_path / "o", precision="bfloat16")
     values = map(tf.constant, ([[2, 9, 0]], [[1, 1, 0]], [[0, 1, 0]]))
     inputs = dict(zip(INPUTS, values, strict=True))
@@ -98,6 +101,8 @@ def test_an_export_computes_in_bfloat16(pretrained_dir, tmp_path):
     )
     close(found, half)
     assert np.abs(found - exact).max() > 1e-4
+    _, printed = capsys.readouterr().out.split("from the Python model: ")
+    assert float(printed.split(",")[0]) > 1e-4
 
 
 def check_bfloat16(folder):

@@ -140,6 +140,9 @@ def test_differences(found, size, share):
     half, less = np.array([0.5], "f4"), np.array([0.25], "f4")
     assert verification.difference("x", half, less) == (0.25, 0.25, "x")
     assert verification.difference("x", half[:0], less[:0]) == (0.0, 0.0, "x")
+    outputs = {"n": np.array([3]), "x": np.array(found, np.float32)}
+    expected = {"n": np.array([4]), "x": wanted}
+    assert [*verification.differences(outputs, expected)] == [got]
 
 
 @pytest.mark.parametrize(
