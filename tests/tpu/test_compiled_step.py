@@ -4,6 +4,7 @@ import json
 import types
 import zipfile
 
+import numpy as np
 import pytest
 import tiny
 
@@ -171,6 +172,17 @@ def test_arguments_and_outputs_are_named_as_the_module_orders_them(
     assert sorted(module.outputs[2:]) == sorted(step.trainer.state())
     specs = shapes(module)
     assert {n: tuple(x.shape) for n, x in specs.items()} == by_name
+
+
+def test_the_first_weights_follow_from_the_seed():
+    """The first weights depend on `random_seed`, and on no other state."""
+    found = []
+    for seed in (1, 1, 2):
+        step = Step(plan(tiny.SHALLOW, random_seed=seed), parse("v5e:1x1"))
+        table = step.trainer.weights["albert/embeddings/word_embeddings"]
+        found.append(table.numpy())
+    np.testing.assert_array_equal(found[0], found[1])
+    assert (found[1] != found[2]).any()
 
 
 def test_a_file_has_both_programs_and_the_first_state(

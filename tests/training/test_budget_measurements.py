@@ -218,6 +218,17 @@ def test_a_budget_too_short_to_compile_is_a_warning(
     ) == warned
 
 
+def test_phases_of_one_shape_are_compiled_once(capsys):
+    """The warning counts the compilations, of which phases may share one."""
+    setup = setup_with(num_train_steps=20)
+    setup = setup.with_settings({"depth_schedule": "2:0.2,1:0.3,2"})
+    assert len(setup.phases()) == 3
+    budget.warn_of_compilations(setup, 10.0, 39.0)
+    assert "2 of 3 phases takes about 20 s, and 39 s" in capsys.readouterr().out
+    budget.warn_of_compilations(setup, 10.0, 40.0)
+    assert not capsys.readouterr().out
+
+
 def test_the_speed_is_that_of_the_measured_batch(clock, monkeypatch):
     """The next choice uses the seconds per FLOP of the last probe."""
     speeds = []

@@ -104,15 +104,19 @@ def test_a_processor_computes_batches_at_once_to_the_same_bits(
 
 
 def test_many_kinds_of_outputs_are_no_warning(features, caplog):
-    """Predicting many kinds of outputs causes no warning about retracing."""
+    """Predicting many kinds of outputs causes no warning about retracing.
+
+    Functions of the same name may return different outputs.
+    """
     evaluator = make_evaluator(make_strategy(DistributionConfig()), 5)
     batches = functools.partial(evaluation_batches, features, 5, False)
     with caplog.at_level(logging.WARNING, "tensorflow"):
-        for _ in range(6):
+        for n in range(6):
             found = evaluator.predict(
-                batches, lambda model, batch: {"ids": batch["input_ids"]}
+                batches, lambda model, batch, n=n: {"x": batch["input_ids"] + n}
             )
-    assert found["ids"].shape == (len(LENGTHS), 16)
+            assert found["x"].shape == (len(LENGTHS), 16)
+            assert found["x"][0, 0] == 10 + n
     assert not caplog.records
 
 
