@@ -35,7 +35,7 @@ SOURCES = {
 
 
 def is_installed(module: str) -> bool:
-    """Return whether a module of `SOURCES` is installed."""
+    """Return whether a module listed in `SOURCES` is installed."""
     return importlib.util.find_spec(module) is not None
 
 
@@ -57,7 +57,7 @@ def lacking(use: str, *modules: str) -> str:
 
 
 def need(use: str, *modules: str, **received: object) -> None:
-    """Raise `InputError` unless modules of `SOURCES` are installed.
+    """Raise `InputError` unless modules listed in `SOURCES` are installed.
 
     Args:
       use: the purpose that needs the modules, with names in backticks.

@@ -140,7 +140,7 @@ class Masker:
     Args:
       data_dir: the folder of the records and their tokenizer.
       metadata: the folder's metadata.
-      seed: seed of the masks.
+      seed: the seed for masking.
     """
 
     def __init__(self, data_dir: str, metadata: Metadata, seed: int):

@@ -392,7 +392,7 @@ def rows_of(
     Args:
       source: see the module docstring; files are read incrementally.
       column: the only column to read from a file; None reads all columns.
-      bad: the handler of unreadable rows of text files; see `Handler`.
+      bad: the handler for unreadable rows of text files; see `Handler`.
 
     Raises:
       InputError: if the source is not a table or is damaged; the message names
@@ -418,7 +418,7 @@ def texts_in(
     Args:
       rows: the rows of a table.
       column: the column, the value of `text_field`.
-      bad: the handler of rows without text.
+      bad: the handler for rows without text.
 
     Raises:
       InputError: if the first row lacks the column or, unless `bad` skips the

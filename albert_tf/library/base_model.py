@@ -76,7 +76,7 @@ def restore(
     shapes = {name: v.shape.as_list() for name, v in variables.items()}
     tensors = source.tensors.where(lambda name: name in shapes)
     differences = checkpoints.explain_differences(shapes, tensors.shapes)
-    rule = "The weights must fit the model."
+    rule = "The weights must match the model."
     require(not differences, f"{rule} Received: {source.path} {differences}")
     for name, variable in variables.items():
         variable.assign(tensors.read(name))

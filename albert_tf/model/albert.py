@@ -37,7 +37,7 @@ class AlbertEmbeddings(ConfiguredLayer):
     """The factorized embedding: tables of width E, then a projection to H.
 
     With `embedding_norm="hidden"` (albert_zh's first release), the projection
-    directly follows the lookup of words and has no bias; the norm and the
+    directly follows the word-embedding lookup and has no bias; the norm and the
     position and segment tables have width H.
     """
 

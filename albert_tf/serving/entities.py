@@ -147,7 +147,7 @@ class Entities:
 
     @staticmethod
     def _texts_of_words(text, starts, ends) -> tf.Tensor:
-        """Return the texts of words as a flat tensor."""
+        """Return the text of each word, as a flat tensor."""
         rows = tf.cast(starts.value_rowids(), tf.int32)
         bounds = byte_bounds(text)
         return cut(text, bounds, rows, starts.values, ends.values)[0]

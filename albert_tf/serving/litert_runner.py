@@ -252,8 +252,9 @@ def answers(config: RunnerConfig) -> Iterator[dict]:
     """Yield the answer to each query.
 
     Raises:
-      InputError: at the first query that the model cannot answer, with the
-        number of its line.
+      InputError: if the model cannot answer a query (the message names the
+        line, if queries come from standard input), or if `top_k` does not apply
+        to the model.
     """
     runner = Runner(config.model, available())
     uses_top_k = (

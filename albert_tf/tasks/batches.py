@@ -139,7 +139,7 @@ def bucketed_order(
     Args:
       lengths: the length of each example.
       group: the number of examples in one batch over all replicas and hosts.
-      seed: the seed of the order.
+      seed: the seed for the order.
       start: the position in the stream at which to start.
     """
     groups = max(1, min(POOL_BATCHES, len(lengths) // group))
@@ -178,7 +178,7 @@ def training_batches(
     Args:
       features: the features to draw from.
       batch_size: the number of examples in a batch, B.
-      seed: the seed of the order.
+      seed: the seed for the order.
       start: the number of examples that all shards together have already drawn.
       num_shards: the number of shards, which receive examples in turn.
       shard: the index of the shard to return, from 0.

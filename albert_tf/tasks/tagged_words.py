@@ -156,7 +156,7 @@ def group_rows(rows: Iterable[Row], column: str) -> Iterator[Row]:
 
 
 def sentence_column(names: Iterable[str]) -> str:
-    """Return the first column with a usual name for sentence names, or ""."""
+    """Return the first column in `SENTENCE_NAMES`, ignoring case, or ""."""
     return next((x for x in names if x.lower() in SENTENCE_NAMES), "")
 
 

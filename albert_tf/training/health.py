@@ -95,12 +95,11 @@ def masked_spread(
     """Measure the spread of the states of masked words within texts.
 
     The result is the variance within texts, divided by the mean square. It is 0
-    if a model makes the same prediction for every mask. Loss and accuracy do
-    not distinguish a collapsed model from a healthy model on the initial
-    plateau, which also makes nearly the same prediction for every mask. The
-    states of other positions do not distinguish the two models either, because
-    a collapsed model may still distinguish visible words, or one text from
-    another.
+    if a model makes the same prediction for every mask. On the initial plateau,
+    a healthy model also makes nearly the same prediction for every mask, so
+    loss and accuracy do not distinguish it from a collapsed model. The states
+    of other positions do not distinguish them either, because a collapsed model
+    may still distinguish visible words, or one text from another.
 
     Args:
       states: [B, P, H], the states of the predicted words, without dropout.

@@ -136,7 +136,7 @@ class Lamb(Released):
 
 @registered
 class AdamW(Released):
-    """AdamW as released for fine-tuning, without bias correction."""
+    """AdamW as in the released fine-tuning code, without bias correction."""
 
     rule = "adamw"
 

@@ -262,11 +262,11 @@ class Optimizer(keras.optimizers.Optimizer):
         return re.search(self.excluded, name) is not None
 
     def reduce(self, gradients: list[tf.Tensor]):
-        """Return the clipped sum of all replicas' gradients, and a norm.
+        """Sum all replicas' gradients and clip the sum; return it and its norm.
 
-        The norm is that of the sum before it is clipped. Call this method in a
-        replica; the replicas' gradients must add up to the gradient of the
-        whole batch.
+        The norm is measured before clipping. With `per_replica`, each replica's
+        share is clipped instead of the sum. Call this method in a replica; the
+        replicas' gradients must add up to the gradient of the whole batch.
         """
         limit = self.config.clip_norm
         if self.per_replica:

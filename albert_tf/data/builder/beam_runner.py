@@ -137,9 +137,10 @@ class BeamRunner:
     def deal(
         self, recipe: BuildSpec, paths: list[str], folder: str
     ) -> tuple[Counter, HeldOut]:
-        """Distribute the text to shards and choose the held-out text.
+        """Distribute the text across shards and choose the held-out text.
 
-        If both are already done, their results are read from files in `folder`.
+        If both steps have already been done, their results are read from files
+        in `folder`.
 
         Returns:
           The counts of the text, and the choice of held-out text.

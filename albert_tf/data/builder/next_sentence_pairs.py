@@ -84,9 +84,9 @@ def make_pairs(
 ) -> tuple[Pairs, Counter]:
     """Create next-sentence pairs; for the arguments, see `pairs.make_pairs`.
 
-    A fair coin decides whether to insert a B from another pair; label 1 marks
-    the pairs with an inserted B. A pair is dropped if no other B has the same
-    length and origin (excerpt or not); examples without B are unchanged.
+    A fair coin decides whether to exchange B for the B of another pair; label 1
+    marks the exchanged pairs. A pair is dropped if no other B has the same
+    length and origin (excerpt or not); examples without a B are unchanged.
     """
     made, counts = pairs.make_pairs(documents, breaks, config, rng)
     if not len(made):

@@ -148,7 +148,7 @@ class Format:
       cut: a function that takes a buffer of whole lines, and returns the length
         of the complete documents in the buffer, or 0 if there are none.
       parse: a function that takes a block, its lines, the name of the text
-        field and the handler of bad items, and returns documents of stripped,
+        field and the handler for bad items, and returns documents of stripped,
         non-blank lines. Empty documents are counted.
       longest_line: the maximum number of bytes in a line, if lines must stay
         whole.

@@ -213,7 +213,7 @@ def train_batches(
       data_dir: the folder of records.
       metadata: the folder's metadata.
       batch_size: B, for this reader.
-      seed: seed of the shuffling and the masks.
+      seed: the seed for shuffling and masking.
       start: number of examples already read, by all readers together.
       num_shards: the number of readers.
       shard: the index of this reader.

@@ -53,12 +53,13 @@ class InspectConfig(Validated):
 
 
 def find_paths(patterns: str) -> list[str]:
-    """Return the files that a comma-separated list of paths and globs names.
+    """Return the files named by a comma-separated list of paths and globs.
 
     A folder stands for its `*.tfrecord*` files.
 
     Raises:
-      InputError: if a folder contains no such files, or an entry has no match.
+      InputError: if a folder contains no such files, or an entry matches
+        nothing.
     """
     paths = []
     for entry in files.split_paths(patterns):

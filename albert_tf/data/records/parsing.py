@@ -276,7 +276,7 @@ def dynamic_reader(data_dir: str, metadata: Metadata, seed: int) -> Reader:
     Args:
       data_dir: the folder of the records and their tokenizer.
       metadata: the folder's metadata.
-      seed: seed of the masks.
+      seed: the seed for masking.
     """
     tokens, slots = metadata.max_seq_length, metadata.max_predictions_per_seq
     called = Called(Masker(data_dir, metadata, seed))

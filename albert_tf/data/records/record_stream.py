@@ -118,7 +118,7 @@ class RecordStream:
     Args:
       data_dir: the folder of records.
       metadata: the folder's metadata.
-      seed: seed of the shuffling and the masks.
+      seed: the seed for shuffling and masking.
     """
 
     def __init__(self, data_dir: str, metadata: Metadata, seed: int):

@@ -156,7 +156,7 @@ def warmup_steps(resources: Resources, values: dict) -> Choice:
 
 
 def eval_steps(resources: Resources, values: dict) -> Choice:
-    """Choose the steps between two evaluations."""
+    """Choose the number of steps between evaluations."""
     seconds = (
         resources.eval_examples * resources.example_seconds * EVALUATION_COST
     )

@@ -127,7 +127,7 @@ def start_positions(
         rescaled to preserve norms: otherwise the first layer would receive
         smaller states than the other layers, which share its weights.
       scale: root mean square of the position embeddings.
-      seed: seed of the frequencies.
+      seed: the seed for the frequencies.
     """
     table = embeddings.position_embeddings.numpy()
     positions, width = table.shape

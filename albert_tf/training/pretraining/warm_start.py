@@ -56,9 +56,9 @@ def is_separate_word(piece: str) -> bool:
 
 
 def cut(text: str, ids: dict[str, int]) -> list[int]:
-    """Split a text into the longest pieces from the left; return their ids.
+    """Split a text from left to right, longest match first; return the ids.
 
-    The result is [] if no piece matches at some position. Pieces match with or
+    The result is [] if any position has no matching piece. Pieces match with or
     without ▁, but exact matches are preferred.
     """
     matched, begin = [], 0
