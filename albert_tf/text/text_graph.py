@@ -42,7 +42,7 @@ class CharacterClass(tf.Module):
         self._changes = tf.constant(changes(predicate))
 
     def __call__(self, codes: tf.Tensor) -> tf.Tensor:
-        """Return whether the predicate holds for each of `codes`, bool [...]."""
+        """Return whether the predicate holds for each code, bool [...]."""
         return tf.searchsorted(self._changes, codes, side="right") % 2 == 1
 
 
