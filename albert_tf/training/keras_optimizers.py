@@ -1,5 +1,6 @@
 """LAMB, AdamW and a schedule for `compile`, with Keras's argument names."""
 
+import re
 from typing import ClassVar
 
 import keras
@@ -57,23 +58,17 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
 class Released(Optimizer):
     """The base class of optimizers with the arguments of Keras's optimizers.
 
-    Args:
-      learning_rate: a number or a schedule.
-      weight_decay: weight decay of all variables that are not `excluded`.
-      beta_1: decay of the first moment.
-      beta_2: decay of the second moment.
-      epsilon: a number added to the square root of the second moment.
-      bias_correction: whether to divide moments by 1 - beta^t.
-      global_clipnorm: largest global norm of the gradients; None means no
-        limit. The default, 1, is the released value.
-      **kwargs: see `Optimizer`.
+    Attributes:
+      rule: the name of the update rule.
+      default_rate: the default learning rate.
     """
 
     rule: ClassVar[str]
+    default_rate: ClassVar[float]
 
     def __init__(
         self,
-        learning_rate,
+        learning_rate=None,
         weight_decay: float = 0.01,
         beta_1: float = 0.9,
         beta_2: float = 0.999,
@@ -82,10 +77,11 @@ class Released(Optimizer):
         global_clipnorm: float | None = 1.0,
         **kwargs,
     ):
+        if learning_rate is None:
+            learning_rate = self.default_rate
         learning_rate = plain(learning_rate)
         if isinstance(learning_rate, int):
             learning_rate = float(learning_rate)
-        limit = plain(global_clipnorm) or 0.0
         config = OptimizerConfig(
             optimizer=self.rule,
             weight_decay_rate=weight_decay,
@@ -93,9 +89,28 @@ class Released(Optimizer):
             beta_2=beta_2,
             epsilon=epsilon,
             bias_correction=bias_correction,
-            clip_norm=limit,
+            clip_norm=plain(global_clipnorm) or 0.0,
         )
+        # Keras's attributes must show the values in use.
+        kwargs["weight_decay"] = config.weight_decay_rate
+        kwargs["global_clipnorm"] = config.clip_norm or None
         super().__init__(config, learning_rate, **plain(kwargs))
+
+    def exclude_from_weight_decay(self, var_list=None, var_names=None):
+        """Exclude more variables from weight decay and from the trust ratio.
+
+        Call this method before training. `get_config` includes the exclusions.
+
+        Args:
+          var_list: variables to exclude.
+          var_names: patterns; a variable is excluded if its name, the last part
+            of its path, contains a match.
+        """
+        rule = "Variables must be excluded before the optimizer is built."
+        require(not self.built, rule, optimizer=type(self).__name__)
+        paths = [f"^{re.escape(v.path)}$" for v in var_list or ()]
+        names = [f"({name})[^/]*$" for name in var_names or ()]
+        self.excluded = "|".join([self.excluded, *paths, *names])
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
@@ -125,20 +140,29 @@ class Released(Optimizer):
 class Lamb(Released):
     """LAMB as used to train ALBERT; `keras.optimizers.Lamb` differs from it.
 
-    The default rate is the paper's rate for batches of 4,096 examples.
+    The default rate is the paper's rate for batches of 4,096 examples. The
+    other arguments are those of `AdamW`; variables without weight decay have no
+    trust ratio either.
     """
 
-    rule = "lamb"
-
-    def __init__(self, learning_rate=RATE_AT_4096, *args, **kwargs):
-        super().__init__(learning_rate, *args, **kwargs)
+    rule, default_rate = "lamb", RATE_AT_4096
 
 
 @registered
 class AdamW(Released):
-    """AdamW as in the released fine-tuning code, without bias correction."""
+    """AdamW as in the released fine-tuning code, without bias correction.
 
-    rule = "adamw"
+    Args:
+      learning_rate: a number or a schedule. Default: 2e-5.
+      weight_decay: weight decay of all variables that are not `excluded`.
+      beta_1: decay of the first moment.
+      beta_2: decay of the second moment.
+      epsilon: a number added to the square root of the second moment.
+      bias_correction: whether to divide moments by 1 - beta^t.
+      global_clipnorm: largest global norm of the gradients; None means no
+        limit. The default, 1, is the released value.
+      **kwargs: `excluded`, a pattern for the paths of variables without weight
+        decay, by default norms and biases; and `name`.
+    """
 
-    def __init__(self, learning_rate=2e-5, *args, **kwargs):
-        super().__init__(learning_rate, *args, **kwargs)
+    rule, default_rate = "adamw", 2e-5

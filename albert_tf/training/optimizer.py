@@ -216,8 +216,8 @@ class Optimizer(keras.optimizers.Optimizer):
         unsupported = [name for name in UNUSED if kwargs.get(name)]
         require(
             not unsupported,
-            "This optimizer clips and averages by its own rules, so these "
-            "settings of Keras's optimizers must not be set.",
+            "The only limit of this optimizer is `global_clipnorm`. For other "
+            "settings, use one of Keras's, such as `keras.optimizers.AdamW`.",
             settings=unsupported,
         )
         super().__init__(rate, **kwargs)

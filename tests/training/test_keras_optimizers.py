@@ -1,5 +1,7 @@
 """The optimizers for `compile` update weights as the training loop does."""
 
+import inspect
+
 import keras
 import numpy as np
 import pytest
@@ -152,6 +154,38 @@ def test_defaults_are_the_released_ones():
     assert free.get_config()["learning_rate"] == 1.0
     with pytest.raises(InputError, match="settings=.*clipvalue"):
         Lamb(clipvalue=0.5, use_ema=False)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_exclusions_that_keras_s_method_adds(rule):
+    """Excluded variables keep their values if their gradients are zero.
+
+    Keras's `exclude_from_weight_decay` adds variables and patterns for the last
+    part of a path; norms and biases remain excluded, and a config contains all
+    exclusions.
+    """
+    names = ("kernel", "bias", "table", "other_table", "decayed")
+    layer = layer_with({n: np.ones((2, 2), "f4") for n in names})
+    optimizer = RULES[rule](0.1, weight_decay=0.5)
+    optimizer.exclude_from_weight_decay(layer.weights[:1], ["table", "root"])
+    again = RULES[rule].from_config(optimizer.get_config())
+    zeros = [tf.zeros_like(w) for w in layer.weights]
+    for each in (optimizer, again):
+        each.apply(zeros, layer.trainable_variables)
+    changed = [np.any(w.numpy() != 1.0) for w in layer.weights]
+    assert changed == [False, False, False, False, True]
+    with pytest.raises(InputError, match="before the optimizer is built"):
+        optimizer.exclude_from_weight_decay(var_names=["decayed"])
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_attributes_show_the_values_in_use(rule):
+    """Keras's attributes and the signature contain the arguments in use."""
+    optimizer = RULES[rule](weight_decay=0.5, global_clipnorm=3)
+    assert optimizer.weight_decay == optimizer.config.weight_decay_rate == 0.5
+    assert optimizer.global_clipnorm == optimizer.config.clip_norm == 3.0
+    assert RULES[rule](global_clipnorm=None).global_clipnorm is None
+    assert "bias_correction" in inspect.signature(RULES[rule]).parameters
 
 
 def test_a_schedule_has_a_step():
