@@ -9,7 +9,7 @@ import dataclasses
 import io
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
@@ -161,9 +161,18 @@ def header_names(where: str, values: list[str], header: bool) -> list[str]:
     """
     if not header:
         return [str(i + 1) for i in range(len(values))]
-    names = [name.strip() for name in values]
+    return distinct_names(where, [name.strip() for name in values])
+
+
+def distinct_names(where: str, names: Iterable) -> list[str]:
+    """Return the column names of a table as strings.
+
+    Raises:
+      InputError: if a name occurs twice.
+    """
+    names = list(map(str, names))
     twice = sorted(name for name, n in Counter(names).items() if n > 1)
-    rule = f"{where}: the column names in the header must be unique."
+    rule = f"{where}: the column names must be unique."
     require(not twice, rule, twice=", ".join(twice))
     return names
 

@@ -28,7 +28,7 @@ from albert_tf.data.file_kinds import (
     BadData,
     Source,
 )
-from albert_tf.data.row_files import Handler, Row, stop
+from albert_tf.data.row_files import Handler, Row, distinct_names, stop
 from albert_tf.text.packing import is_column
 
 STATE_FILE = "state.json"  # in a folder written by `Dataset.save_to_disk`
@@ -237,9 +237,10 @@ def _arrow_rows_of(
     require(source.file.seekable(), rule, file=path)
     with _arrow(path):
         schema, batches = _schema_and_batches(source)
+        columns = distinct_names(path, schema.names)
         if column is not None:
-            _require_column(path, column, schema.names)
-        columns = schema.names if column is None else [column]
+            _require_column(path, column, columns)
+            columns = [column]
         rows = _checked_rows(batches(columns))
         yield from _with_names(rows, _features_of(schema))
 
@@ -287,7 +288,7 @@ def _path_rows(path: str, column: str | None, bad: Handler) -> Iterator[Row]:
 
 
 def _frame_rows(frame: Any) -> Iterator[dict]:
-    names = list(frame.columns)
+    names = distinct_names("A DataFrame", frame.columns)
     presence = frame.notna().itertuples(index=False, name=None)
     cells = frame.itertuples(index=False, name=None)
     for values, present in zip(cells, presence, strict=True):
@@ -304,6 +305,7 @@ def _dataset_rows(dataset: Any) -> Iterator[dict]:
 
 
 def _arrow_rows(table: Any) -> Iterator[dict]:
+    distinct_names("A pyarrow Table", table.column_names)
     batches = table.to_batches(BATCH_ROWS)
     rows = (row for batch in batches for row in batch.to_pylist())
     yield from _with_names(rows, _features_of(table.schema))
@@ -334,11 +336,12 @@ def _reader(data: Any) -> Callable | None:
 
 
 def _column_rows(columns: Mapping) -> Iterator[dict]:
-    sizes = {str(name): len(column) for name, column in columns.items()}
+    names = distinct_names("A dict of columns", columns)
+    sizes = dict(zip(names, map(len, columns.values()), strict=True))
     rule = "The columns of a table must have the same length."
     require(len(set(sizes.values())) == 1, rule, **sizes)
     for cells in zip(*map(plain, columns.values()), strict=True):
-        yield dict(zip(columns, map(plain, cells), strict=True))
+        yield dict(zip(names, map(plain, cells), strict=True))
 
 
 def as_source(setting: str, value: Any) -> str | InMemoryTable:

@@ -131,6 +131,36 @@ def test_files_have_the_same_rows(tmp_path, write):
     ]
 
 
+TWICE = ["text", "label", "tags", "text"]
+
+
+def twice_in_parquet(rows, folder):
+    library = pytest.importorskip("pyarrow.parquet")
+    path = str(folder / "t.parquet")
+    library.write_table(arrow(rows).rename_columns(TWICE), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        twice_in_parquet,
+        lambda rows, _: arrow(rows).rename_columns(TWICE),
+        lambda rows, _: frame(rows).set_axis(TWICE, axis="columns"),
+        lambda rows, _: frame(rows).set_axis([1, 2, 3, "1"], axis="columns"),
+        lambda rows, _: {1: ["a"], "1": ["b"]},
+    ],
+)
+def test_no_two_columns_have_the_same_name(make, tmp_path):
+    """A table with two columns of the same name raises an error.
+
+    Names are compared as strings. If they were equal, one of the columns would
+    be ignored.
+    """
+    with pytest.raises(InputError, match="must be unique.*twice=(text|1)$"):
+        list(rows_of(make(ROWS, tmp_path)))
+
+
 def test_cells_of_numpy_are_pythons():
     """NumPy arrays and numbers in frames become lists and Python numbers."""
     table = frame(
