@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from albert_tf.base.console import counted
 from albert_tf.base.errors import require
 from albert_tf.data.file_kinds import CSV, JSON, JSONL, kind_of, read_text
-from albert_tf.data.row_files import Row, csv_cells
+from albert_tf.data.row_files import Row, csv_cells, distinct_names
 from albert_tf.data.table_sources import is_table
 from albert_tf.tasks.tables import Columns, brief, read_rows
 from albert_tf.tasks.tagged_words import (
@@ -257,6 +257,7 @@ def named_rows(
     path: str, header: list[str], lines: Iterable[Line]
 ) -> list[Row]:
     """Return lines as rows of a table."""
+    distinct_names(path, header)
     rows = []
     for line in lines:
         where = f"{path}:{line.number}"
@@ -315,10 +316,28 @@ def note_skipped(path: str, header: bool, comments: int, extra: int) -> None:
         print(f"Note: {path}: skipped {', '.join(descriptions)}")
 
 
+def require_even(path: str, lines: list[Line]) -> None:
+    """Raise `InputError` if the lines of a sentence differ in their columns.
+
+    Lines of one column, which lack a tag, do not count.
+    """
+    tagged = [line for line in lines if len(line.cells) > 1]
+    for line in tagged:
+        require(
+            len(line.cells) == len(tagged[0].cells),
+            f"{path}:{line.number}: the lines of a sentence must have the same "
+            "number of columns; if words contain spaces, separate the columns "
+            "with tabs.",
+            columns=len(line.cells),
+            before=len(tagged[0].cells),
+        )
+
+
 def sentence_of(
     path: str, lines: list[Line], word: str, tag: str, tagged: bool
 ) -> Sentence:
     """Return the sentence whose words are on the given lines."""
+    require_even(path, lines)
     words, tags = [], []
     for line in lines:
         where = f"{path}:{line.number}"

@@ -267,12 +267,28 @@ def test_words_are_numbered_in_every_sentence(tmp_path, text, words):
         ("a,O", {"word": "3"}, "t.csv:1: `text_column` .* 2 columns.*=3"),
         ("n,word,tag\n1,a,O\n1,b", {"id": "n"}, "t.csv:3: .* 3 columns.*=2$"),
         ("n,word,tag\n1,a,O,x", {"id": "n"}, "t.csv:2: .* 3 columns.*=4$"),
+        ("n,tag,tag\n1,O,O", {"id": "n"}, "t.csv: .* unique.*twice=tag$"),
+        ("a,O\nNew,York,O", {}, "t.csv:2: .*same number.*=3, before=2$"),
     ],
 )
 def test_lines_that_lack_columns(tmp_path, text, columns, message):
     """The error for a missing or surplus column names the line."""
     with pytest.raises(InputError, match=message):
         read(tmp_path, text, name="t.csv", **columns)
+
+
+@pytest.mark.parametrize("tags", [True, False])
+@pytest.mark.parametrize(
+    "text", ["to O\nNew York B-LOC\n", "to\tTO\tO\nRome\tNNP\t\n"]
+)
+def test_no_line_lends_its_word_or_tag_to_another_column(tmp_path, text, tags):
+    """Lines of one sentence with different numbers of columns are an error.
+
+    The usual columns, the first and the last, would contain a part of a word,
+    or something other than the tag.
+    """
+    with pytest.raises(InputError, match="t.txt:4: .*same number of columns"):
+        read(tmp_path, f"a b c O\n\n{text}", tags=tags)
 
 
 @pytest.mark.parametrize(
