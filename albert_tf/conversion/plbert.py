@@ -73,7 +73,7 @@ def table_of(folder: str, config: AlbertConfig) -> SymbolTable:
 
 
 def head_of(table: SymbolTable) -> dict:
-    """Return the additional keys of `config.json`; Kokoro reads `vocab`."""
+    """Return the keys to add to `config.json`, such as Kokoro's `vocab`."""
     ids = {s: i for s, i in table.symbols.items() if s != table.pad}
     return {"architectures": ["AlbertModel"], "vocab": ids}
 

@@ -164,7 +164,7 @@ class HubFiles:
         return {name: x for name, x in flags.items() if x is not None}
 
     def accents(self) -> dict[str, bool]:
-        """Return `strip_accents` as implied by `keep_accents`, or {}."""
+        """Return {"strip_accents": ...} if `keep_accents` is set, or {}."""
         keep = self.flags("keep_accents")
         return {"strip_accents": not keep["keep_accents"]} if keep else {}
 

@@ -72,11 +72,12 @@ def importances(
 ) -> dict[str, np.ndarray]:
     """Return {block: importance of each head [A]}.
 
+    The importance is the mean over examples of |dL/dm|; see `mask_gradients`.
+
     Args:
       model: a model whose attribute `albert` is the encoder.
       objective: the loss.
-      examples: batches of a single example, so the mean is taken over the
-        absolute values of each example.
+      examples: batches of one example each.
     """
     config, blocks = model.albert.config, model.albert.encoder.attentions
     kernels = [b.output_projection.kernel.value for b in blocks.values()]

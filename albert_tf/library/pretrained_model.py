@@ -66,7 +66,8 @@ class Albert(ModelWithTokenizer):
       heads: names of the heads, any of "mlm" and "sop".
       max_length: maximum number of tokens in a text. Default: the model's
         number of positions.
-      task: the task of an embedding model, whose pooling `embed` uses, or None.
+      task: for an embedding model, its task, which sets the pooling of `embed`;
+        otherwise None.
       **kwargs: passed to `keras.Model`.
     """
 

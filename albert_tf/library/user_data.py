@@ -44,7 +44,8 @@ def label_rows(y: Any, labels: Sequence[str]) -> Any:
     Args:
       y: labels; a frame has one column, or a column named after each label, in
         any order.
-      labels: the task's labels, in the order of a row; () if there are none.
+      labels: the task's labels, in the order of the columns; () if the task has
+        none.
     """
     if not (isinstance(y, Mapping) or hasattr(y, "columns")):
         return y

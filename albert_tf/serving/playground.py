@@ -30,7 +30,7 @@ class PlaygroundConfig(Validated):
 
 
 def check_port(host: str, port: int) -> None:
-    """Raise an error if another program listens on a port."""
+    """Raise an error if another program is listening on the port."""
     try:
         with socket.create_server((host, port)):
             pass

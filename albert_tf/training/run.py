@@ -299,7 +299,7 @@ class Run:
         self.clock.turn(self.step, self.seconds, over, phases, to_compile)
 
     def _begin(self, phase: Phase, batches: Callable):
-        """Return the trainer of a phase, and its batches from this step on."""
+        """Return a phase's trainer, and its batches from this step on."""
         self.pace = Pace(self.pace.fixed)
         if phase is not self.phase:
             self.phase, self.phase_begun = phase, self.step

@@ -77,7 +77,7 @@ def fault(address: str, seconds: float) -> str:
 
 
 def check_reachable(address: str) -> None:
-    """Raise `OSError` unless something listens at a grpc:// address.
+    """Raise `OSError` unless a server is listening at a grpc:// address.
 
     TensorFlow itself would wait forever.
     """

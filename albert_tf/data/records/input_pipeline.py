@@ -105,7 +105,7 @@ def _records(row: _Row, first, last) -> tf.data.Dataset:
 
 
 def _names(row: _Row, indices: tf.Tensor) -> tf.Tensor:
-    """Return names, for error messages, of records [n] of a `_Row`."""
+    """Return the names [n] of a `_Row`'s records, for error messages."""
     starts = tf.cumsum(row.counts, exclusive=True)
     index = tf.searchsorted(starts + row.counts, indices, side="right")
     number = tf.strings.as_string(indices - tf.gather(starts, index))

@@ -96,7 +96,7 @@ def find_vocabulary(path: str, config: TokenizerConfig) -> Vocabulary | None:
 
 
 def paint(kind: str, text: str) -> str:
-    """Return a text, in color if the output is a terminal."""
+    """Return text with color codes, if the output is a terminal."""
     return f"{PAINT[kind]}{text}{PLAIN}" if sys.stdout.isatty() else text
 
 

@@ -1,6 +1,6 @@
 """The legal contents of records, and checks of a record against its metadata.
 
-This module needs only NumPy; `parsing.py` makes the same checks in a graph.
+This module needs only NumPy; `parsing.py` performs the same checks in a graph.
 """
 
 from collections.abc import Sequence
@@ -21,8 +21,8 @@ from albert_tf.data.records.metadata import (
 def value_limits(metadata: Metadata) -> dict[str, int]:
     """Return {integer feature: number of legal values, or 0 if unknown}.
 
-    Legal values start at 0. The features are those of phoneme records, or of
-    both static and dynamic records.
+    Legal values start at 0. The features are those of phoneme records or, for
+    text, of static and dynamic records together.
     """
     ids, tokens = metadata.vocab_size, metadata.max_seq_length
     if metadata.task == PHONEMES:
