@@ -72,7 +72,7 @@ def importances(
 ) -> dict[str, np.ndarray]:
     """Return {block: importance of each head [A]}.
 
-    The importance is the mean over examples of |dL/dm|; see `mask_gradients`.
+    The importance is the mean of |dL/dm| over examples; see `mask_gradients`.
 
     Args:
       model: a model whose attribute `albert` is the encoder.
