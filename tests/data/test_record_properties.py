@@ -44,6 +44,27 @@ def test_files_equal_those_of_tensorflow(path, sizes, seed):
     assert list(tfrecord.read(path)) == content
 
 
+@pytest.mark.parametrize("lost", ["a", "a.json"])
+def test_a_lost_file_is_written_again(lost, tmp_path):
+    """Records are written only if they or their counts are missing.
+
+    The counts do not include those of an earlier attempt.
+    """
+    paths = [str(tmp_path / name) for name in ("a", "a.json")]
+
+    def records(counts):
+        for record in (b"x", b"yz"):
+            counts["records"] += 1
+            yield record
+
+    first = tfrecord.write_once(*paths, records)
+    assert first == {"records": 2, "file_bytes": 2 * 16 + 3}
+    (tmp_path / lost).unlink()
+    assert tfrecord.write_once(*paths, records) == first
+    assert list(tfrecord.read(paths[0])) == [b"x", b"yz"]
+    assert tfrecord.write_once(*paths, None) == first
+
+
 @examples(60)
 @given(
     content=st.lists(st.binary(max_size=20), min_size=1, max_size=4),

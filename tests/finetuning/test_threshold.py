@@ -294,6 +294,20 @@ def test_a_given_threshold_wins(whole, questions, tmp_path):
 
 
 @eagerly()
+def test_a_run_without_evaluation_uses_the_saved_threshold(
+    whole, questions, tmp_path
+):
+    """A repeated run predicts as before, even if it no longer evaluates."""
+    output = shutil.copytree(whole[0], tmp_path / "o")
+    before = read(output, "predictions")
+    odds = read(output, "null_odds")
+    assert withheld(before) != {k for k, x in odds.items() if x > 0}
+    (tmp_path / "o" / "predictions.json").unlink()
+    run(output_dir=str(output), **questions | {"do_eval": False})
+    assert read(output, "predictions") == before
+
+
+@eagerly()
 def test_evaluating_a_model_in_place_tunes_it(whole, questions, tmp_path):
     """Evaluating a model in its own folder saves a threshold in the folder.
 

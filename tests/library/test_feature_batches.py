@@ -14,6 +14,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.library import feature_batches
 from albert_tf.library.feature_batches import (
     batches_in_memory,
+    batches_of_text,
     of_generator,
     without_repeats,
 )
@@ -91,6 +92,30 @@ def test_examples_are_reshuffled(tokenizer):
     one, two = passes(shuffle=True, distinct_texts=apart)
     assert one != two and sorted(one) == first
     assert passes(distinct_texts=apart)[0] == first
+
+
+@pytest.mark.parametrize("bucketed", [True, False])
+def test_batches_of_a_data_set_are_as_long_as_their_texts(tokenizer, bucketed):
+    """Each batch of texts is as long as its longest row, if `bucketed`.
+
+    Otherwise, all batches have the maximum length. A data set may be read
+    several times.
+    """
+    texts = [" ".join(["a"] * i) for i in (2, 9, 1, 4, 3)]
+
+    def convert(batch):
+        words = [text.decode() for text in batch.numpy()]
+        return Features.from_texts(tokenizer, words, 24), None
+
+    data = tf.data.Dataset.from_tensor_slices(texts).batch(2)
+    batches = batches_of_text(data, convert, bucketed)
+    assert len(batches) == 3
+    for _ in range(2):
+        found = [inputs["input_mask"].numpy() for (inputs,) in batches]
+        lengths = [mask.sum(axis=1).tolist() for mask in found]
+        assert lengths == [[4, 11], [3, 6], [5]]
+        widths = [11, 6, 5] if bucketed else [24] * 3
+        assert [mask.shape[1] for mask in found] == widths
 
 
 def test_an_embedder_sees_no_partner_twice(shallow):
