@@ -178,14 +178,14 @@ def test_facts_are_kept_beside(folder):
 def test_checkpoints_after_the_newest_are_not_taken(folder):
     """Checkpoints after the `checkpoint` file's current one are ignored.
 
-    If the current checkpoint is that of step 2, only the checkpoints of steps 2
-    and 1 are found.
+    If the current checkpoint is that of step 11, only the checkpoints of steps
+    11, 10 and 9 are found, in this order.
     """
-    names = [f'all_model_checkpoint_paths: "ckpt-{n}"' for n in (1, 2, 3)]
-    lines = ['model_checkpoint_path: "ckpt-2"', *names]
+    names = [f'all_model_checkpoint_paths: "ckpt-{n}"' for n in range(9, 13)]
+    lines = ['model_checkpoint_path: "ckpt-11"', *names]
     (folder / "checkpoint").write_text("\n".join(lines))
     found = checkpoint_files.listed(str(folder))
-    assert list(map(checkpoint_files.number, found)) == [2, 1]
+    assert list(map(checkpoint_files.number, found)) == [11, 10, 9]
 
 
 def test_a_kill_before_the_state_file_leaves_the_earlier_one(folder, tmp_path):
@@ -198,10 +198,10 @@ def test_a_kill_before_the_state_file_leaves_the_earlier_one(folder, tmp_path):
 
 def test_the_newest_are_kept(tmp_path):
     """With `keep=2`, the last two of four checkpoints are kept."""
-    for step in (1, 2, 3, 4):
+    for step in (8, 9, 10, 11):
         checkpoints.save(str(tmp_path), variables(), step, keep=2)
     names = {path.name.split(".")[0] for path in tmp_path.iterdir()}
-    assert names == {"ckpt-3", "ckpt-4", "checkpoint"}
+    assert names == {"ckpt-10", "ckpt-11", "checkpoint"}
 
 
 def test_saving_removes_old_lost_and_unfinished_ones(folder):

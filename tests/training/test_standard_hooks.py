@@ -90,17 +90,25 @@ def clock(monkeypatch):
 
 @pytest.mark.parametrize("chief", [True, False])
 def test_an_evaluation_is_timed_and_told(clock, chief):
-    """An evaluation is timed and printed; only the chief writes the history."""
-    saved = []
+    """An evaluation is timed and printed; only the chief writes the history.
+
+    The model has its averaged weights during the evaluation.
+    """
+    saved, weights = [], ["last"]
 
     def evaluate():
         clock.now += 3.0
+        assert weights[-1] == "averaged"
         return {"loss": 2.5, "accuracy": 0.25}
 
+    @contextlib.contextmanager
+    def evaluated_weights():
+        weights.append("averaged")
+        yield
+        weights.pop()
+
     run = FakeRun(chief=chief)
-    run.trainer = types.SimpleNamespace(
-        evaluated_weights=contextlib.nullcontext
-    )
+    run.trainer = types.SimpleNamespace(evaluated_weights=evaluated_weights)
     run.history = types.SimpleNamespace(save=lambda: saved.append("history"))
     run.scalars = types.SimpleNamespace(flush=lambda: saved.append("scalars"))
     Evaluate(5, evaluate).after(run, None)
@@ -108,6 +116,7 @@ def test_an_evaluation_is_timed_and_told(clock, chief):
     assert run.messages == ["step 6: loss 2.5000, accuracy 0.2500"]
     assert run.rows == [("eval", {})]
     assert saved == ["history"] * chief + ["scalars"]
+    assert weights == ["last"]
 
 
 def test_an_average_is_kept_once_per_step(monkeypatch):
