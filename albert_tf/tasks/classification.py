@@ -19,6 +19,7 @@ from albert_tf.tasks.features import Features
 from albert_tf.tasks.numerics import sigmoid
 from albert_tf.tasks.predictions import (
     Prediction,
+    number_text,
     sibling,
     write_labels,
     write_submission,
@@ -474,4 +475,4 @@ class Regression(SentenceTask):
 
     def label_text(self, label):
         numbers = label if self.labels else (label,)
-        return ",".join(f"{number:.6g}" for number in numbers)
+        return ",".join(map(number_text, numbers))

@@ -16,7 +16,7 @@ from albert_tf.base.errors import require
 from albert_tf.data import file_kinds
 from albert_tf.data.row_files import Row
 from albert_tf.tasks.features import Features
-from albert_tf.tasks.predictions import write_tsv
+from albert_tf.tasks.predictions import number_text, write_tsv
 from albert_tf.tasks.tables import (
     Columns,
     TableColumns,
@@ -260,8 +260,8 @@ class Embedding(Task):
         has_scores = all(example.score is not None for example in examples)
         table = [["id", "prediction", "label"][: 2 + has_scores]]
         for example, cosine in zip(examples, cosines(predictions), strict=True):
-            score = [f"{example.score:.6g}"] if has_scores else []
-            table.append([example.id, f"{cosine:.6f}", *score])
+            score = [number_text(example.score)] if has_scores else []
+            table.append([example.id, number_text(cosine), *score])
         return [f"{path}.npy", write_tsv(f"{path}.tsv", table)]
 
 

@@ -116,6 +116,11 @@ def write_tsv(path: str, table: Iterable[Sequence[str]]) -> str:
     return path
 
 
+def number_text(number: float) -> str:
+    """Return text from which exactly the same float32 number can be read."""
+    return f"{number:.9g}"
+
+
 def write_labels(
     path: str,
     examples: Sequence[Any],
@@ -143,7 +148,7 @@ def write_labels(
         columns["label"] = map(text, labels)
     probabilities = np.array([p.probabilities for p in predictions])  # [N, C]
     for name, values in zip(classes, probabilities.T, strict=True):
-        columns[f"p({name})"] = [f"{x:.6f}" for x in values]
+        columns[f"p({name})"] = map(number_text, values)
     rows = zip(*columns.values(), strict=True)
     return write_tsv(f"{path}.tsv", [list(columns), *rows])
 

@@ -303,6 +303,29 @@ def test_the_file_of_predictions(tmp_path):
     assert list(first.values) == names[:2] + names[3:]
 
 
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+def test_a_file_has_exactly_the_numbers_that_are_scored(tmp_path, kind):
+    """Metrics can be recomputed from a file of predictions.
+
+    The float32 numbers in the file are those of the model and of the labels,
+    even if they differ little or have many digits.
+    """
+    labels = (0, 2, 1) if kind == "classification" else (1234567, 0.25, -3e-7)
+    task, examples = trained(tmp_path, kind, *labels)
+    logits = np.float32([[2.16, 20, -9], [2.1600003, 0, 0], [2.1600006, 1, 1]])
+    outputs = {"logits": logits if task.has_classes else logits[:, :1]}
+    predictions = task.predictions(examples, outputs, None)
+    base = str(tmp_path / "predictions")
+    written = task.write_predictions(base, examples, predictions)
+    rows = [[*r.values.values()] for r in read_rows(written[0], Columns())]
+    expected = [
+        (i, p.label, label, *p.probabilities)
+        for i, (label, p) in enumerate(zip(labels, predictions, strict=True))
+    ]
+    found, expected = (np.array(x).astype("f4") for x in (rows, expected))
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_every_kind_of_sentence_task_builds_its_model(tmp_path):
     """A model has one output per class, or a single output for regression."""
     labels = {"classification": "xyz", "multilabel": "xyz", "regression": "123"}

@@ -159,8 +159,8 @@ def test_which_texts_must_differ():
 
 def test_files_of_vectors(tmp_path):
     """The table of pairs lists the cosines and, if known, the scores."""
-    vectors = np.array([[[3.0, 4.0], [4.0, 3.0]], [[1.0, 0.0], [0.0, 0.0]]])
-    assert cosines(vectors).tolist() == pytest.approx([0.96, 0.0])
+    vectors = np.array([[[3.0, 4.0], [4.0, 3.125]], [[1.0, 0.0], [0.0, 0.0]]])
+    assert cosines(vectors).tolist() == pytest.approx([0.9653299, 0.0])
     path = str(tmp_path / "predictions")
     for scores, header in (
         ((1.5, 2.0), "id\tprediction\tlabel"),
@@ -172,7 +172,9 @@ def test_files_of_vectors(tmp_path):
         lines = (tmp_path / "predictions.tsv").read_text().splitlines()
         assert lines[0] == header
         label = "\t1.5" if "label" in header else ""
-        assert lines[1] == f"n1.5\t0.960000{label}"
+        name, cosine, *_ = lines[1].split("\t")
+        assert lines[1] == f"{name}\t{cosine}{label}" and name == "n1.5"
+        assert np.float32(cosine) == np.float32(cosines(vectors)[0])
     np.testing.assert_array_equal(np.load(f"{path}.npy"), vectors)
     single = [Texts("", ("a",))] * 2
     assert TASK.write_predictions(path, single, vectors) == [f"{path}.npy"]
