@@ -131,10 +131,10 @@ def bucketed_order(
 ) -> tf.data.Dataset:
     """Return a `training_order` whose batches have examples of similar length.
 
-    A pool contains `POOL_BATCHES` batches, or about one epoch if an epoch is
-    smaller. Each pool is sorted by length, with a stable sort, and its batches
-    are then shuffled. For given examples, the order depends only on the seed,
-    `group` and the position in the stream.
+    The stream is divided into pools of `POOL_BATCHES` batches, or of about one
+    epoch if an epoch is smaller. Each pool is sorted by length, with a stable
+    sort, and its batches are then shuffled. For given examples, the order
+    depends only on the seed, `group` and the position in the stream.
 
     Args:
       lengths: the length of each example.

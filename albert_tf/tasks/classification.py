@@ -186,7 +186,7 @@ class SentenceTask(Task):
         return require_label(label, part, row.label_where, *values)
 
     def with_labels(self, labels: set[str]) -> "SentenceTask":
-        """Return the task, with the classes in `labels` if it has none yet."""
+        """Return the task with its own classes or, if it has none, `labels`."""
         if self.labels:
             return self
         rule = "The training examples must have at least two labels."
@@ -271,7 +271,7 @@ class ClassTask(SentenceTask):
         return (len(self.labels),)
 
     def shares(self, labels: list) -> np.ndarray | None:
-        """Return the class shares [N, C], or None if labels are classes."""
+        """Return class shares [N, C], or None if the labels are not shares."""
         return shares_in(labels, self.labels, self.many_label_columns)
 
     def with_shares(self, examples, labels):

@@ -190,9 +190,10 @@ def sentences_of(lines: list[Line]) -> list[list[Line]]:
 
 
 def have_ids(sentences: list[list[Line]]) -> bool:
-    """Return whether the first of three or more columns has word numbers.
+    """Return whether the first column contains word numbers.
 
-    The words of each sentence must be numbered consecutively, from 0 or 1.
+    Every line must have at least three columns, and the words of each sentence
+    must be numbered consecutively, from 0 or 1.
     """
     for sentence in sentences:
         if min(len(line.cells) for line in sentence) < 3:
@@ -317,7 +318,7 @@ def note_skipped(path: str, header: bool, comments: int, extra: int) -> None:
 
 
 def require_even(path: str, lines: list[Line]) -> None:
-    """Raise `InputError` if the lines of a sentence differ in their columns.
+    """Raise `InputError` if a sentence's lines differ in the number of columns.
 
     Lines of one column, which lack a tag, do not count.
     """
@@ -403,7 +404,11 @@ def read_conll(
 
 
 def find_scheme(tags: Iterable[str]) -> str:
-    """Return the scheme of a set of tags: `CLASSES`, or a key of `SCHEMES`."""
+    """Return the scheme of a set of tags: `CLASSES`, or a key of `SCHEMES`.
+
+    The scheme is `CLASSES` if at least half of the tags, except `O`, do not
+    mark entities.
+    """
     inside = {*tags} - {OUTSIDE}
     roles = [split_tag(tag)[0] for tag in inside]
     marks = {*roles} - {OUTSIDE}
@@ -418,9 +423,9 @@ def all_tags(tags: Iterable[str]) -> tuple[str, ...]:
     """Return the classes that the tags of a data set require, in order.
 
     If tags mark entities, `O` comes first, followed by the tags of each type
-    and by any tags without a type. A type has all prefixes of its family, even
-    prefixes that do not occur. If tags do not mark entities, they are sorted,
-    but `O`, if present, comes first.
+    and by any tags without a type. Each type has all prefixes of the scheme,
+    even prefixes that do not occur with it. If tags do not mark entities, they
+    are sorted, but `O`, if present, comes first.
     """
     tags = {*tags}
     if find_scheme(tags) == CLASSES:

@@ -44,7 +44,10 @@ def class_sets(*numbers: np.ndarray) -> np.ndarray:
 
 
 def f1_of_classes(labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-    """Return each class's F1 score for sets [N, C]; 0 for absent classes."""
+    """Return the F1 score of each class in sets [N, C].
+
+    A class that is neither a label nor a prediction has an F1 score of 0.
+    """
     correct = 2 * np.sum(np.multiply(labels, predictions, dtype=float), axis=0)
     total = np.sum([labels, predictions], axis=(0, 1), dtype=float)
     return np.divide(correct, total, np.zeros(len(total)), where=total > 0)
@@ -285,7 +288,7 @@ def best_number(
 
     Args:
       scores: each question's score if the prediction is given as the answer.
-      answered: whether each question has an answer.
+      answered: whether each question has a reference answer.
       predictions: the best answer to each question.
       null_odds: see `squad2`.
     """

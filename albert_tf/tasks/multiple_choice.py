@@ -242,8 +242,9 @@ class MultipleChoice(Task):
 
     Attributes:
       layout: the settings for reading files.
-      number: the number of choices, C, or 0 to determine it from the training
-        examples; C is larger if an example has more choices.
+      number: the number of choices, C, to which shorter lists are padded, or 0
+        to use the largest number in the training examples. If an example has
+        more choices, C is larger.
     """
 
     kind = "multiple_choice"
@@ -358,7 +359,7 @@ class MultipleChoice(Task):
         return [Prediction(int(row.argmax()), row) for row in probabilities]
 
     def for_queries(self):
-        """Return a copy of the task that scores only the choices of a query."""
+        """Return a copy of the task that does not pad choices to `number`."""
         return dataclasses.replace(self, number=0)
 
     def example(self, question, context, choices):

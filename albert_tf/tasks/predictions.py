@@ -166,7 +166,7 @@ def sibling(path: str, name: str) -> str:
 
 
 def submission_path(path: str, submissions: dict[str, str]) -> str:
-    """Return the path of the submission file, or "" if there is none.
+    """Return the path of a split's submission file, or "" if it has none.
 
     Args:
       path: see `sibling`; only test data has a submission file.

@@ -175,8 +175,9 @@ class Reader:
         """Return the questions of the file.
 
         Raises:
-          InputError: if the file is malformed, or if questions and answers do
-            not match; the message lists these questions.
+          InputError: if the file is malformed, or if answers are missing,
+            forbidden or, in training, not in the context; the message lists
+            these questions.
         """
         questions: dict[str, Question] = {}
         for entry in entries(self.path):
@@ -232,8 +233,8 @@ class Reader:
     def _span(self, context: str, answers: list, where: str) -> tuple[int, int]:
         """Return the span of the first answer that occurs in the context.
 
-        The result is (0, 0) if no answer occurs. Misplaced and missing answers
-        are counted.
+        The result is (0, 0) if no answer occurs, which is a fault in training.
+        Misplaced and missing answers are counted.
         """
         for text, start in answers:
             position = find_answer(context, text, start or 0)

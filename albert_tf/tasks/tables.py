@@ -120,9 +120,9 @@ def json_cell(value: Any, *kinds: type) -> Any:
 
 
 def cell_items(text: str, where: str) -> list | str:
-    """Return the items of a cell, or "nan" or "NaN" for a missing label.
+    """Return the items of a cell; [] for an empty cell.
 
-    An empty cell has no items.
+    The texts "nan" and "NaN", which mean a missing label, are returned as is.
     """
     if text in MISSING:
         return text or []
@@ -189,11 +189,11 @@ def format_labels(labels: Sequence[str], limit: int = 20) -> str:
 def shares_in(
     labels: Sequence, classes: Sequence[str], are_sets: bool
 ) -> np.ndarray | None:
-    """Return the class shares [N, C], or None if labels are classes.
+    """Return class shares [N, C], or None if the labels are not shares.
 
     Args:
-      labels: the labels of N examples; a list of numbers contains the share of
-        each class.
+      labels: the labels of N examples; shares are a list of numbers, the
+        target probability of each class.
       classes: the names of the classes.
       are_sets: whether any number of classes may apply.
     """
@@ -275,7 +275,7 @@ QUOTED = re.compile(r'(?:^|\t)("(?:[^"\t\n]|"")+")(?=\t|\r?$)', re.MULTILINE)
 
 
 def cell(row: Row, column: str, flag: str) -> Any:
-    """Return a row's value in a column; the error lists the existing columns.
+    """Return a row's value in a column; raise an error if there is none.
 
     Args:
       row: the row.
@@ -300,7 +300,7 @@ JSON_TYPES = {
 
 
 def field(values: Any, name: str, kind: type, where: str) -> Any:
-    """Return a field of a JSON object, which must have the given type."""
+    """Return a JSON object's field; raise an error if its type is wrong."""
     value = values.get(name) if isinstance(values, dict) else None
     legal = isinstance(value, kind) and not isinstance(value, bool)
     rule = f"{where}: `{name}` must be {JSON_TYPES[kind]}."

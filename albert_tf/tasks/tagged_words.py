@@ -205,7 +205,7 @@ def rows_of_words(
 def column_in(
     names: Iterable[str], column: str, default: str, aliases: set[str]
 ) -> str:
-    """Return the name of a table's column.
+    """Return the name of the column to read from a table.
 
     Args:
       names: all columns of the table.
@@ -221,5 +221,5 @@ def column_in(
 
 
 def name_in_table(column: str, default: str) -> str:
-    """Return a column's name in a table, or the default for "" or a number."""
+    """Return a requested column, or the default if it is "" or a number."""
     return default if not column or column.isdecimal() else column

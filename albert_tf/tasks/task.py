@@ -279,7 +279,7 @@ class Task(abc.ABC):
         ]
 
     def with_shares(self, examples: Sequence[Any], labels: list) -> Sequence:
-        """Return the examples, with class shares if the labels are shares."""
+        """Return the examples, with any class shares that `labels` contains."""
         return examples
 
     def distinct_texts(self, examples: Sequence[Any]) -> Sequence | None:
@@ -401,7 +401,7 @@ class Task(abc.ABC):
         """Convert a query to an example without a label."""
 
     def value(self, prediction: Any) -> Any:
-        """Return the value that `TaskModel.predict` returns for an example."""
+        """Return a prediction in the form that `TaskModel.predict` returns."""
         return prediction.probabilities
 
     @abc.abstractmethod

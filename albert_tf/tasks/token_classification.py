@@ -179,7 +179,7 @@ class TokenClassification(Task):
         )
 
     def fitted_lengths(self, config, changes):
-        """Return a stride that lets windows overlap, if a stride is set."""
+        """Return the `doc_stride`, if set, reduced so that windows overlap."""
         stride = default_stride(config.max_seq_length - 2)
         doc_stride = config.doc_stride
         return {"doc_stride": min(doc_stride, stride)} if doc_stride else {}
