@@ -209,8 +209,8 @@ class SentencePieceReader:
     def digit_comma(self) -> str:
         """Return `digit_comma`, inferred if no file sets it.
 
-        The scores in `tokenizer.json` determine it. Without this file, the rule
-        is that of the slow `AlbertTokenizer`.
+        It is inferred from the scores in `tokenizer.json`. Without this file,
+        the rule is that of the slow `AlbertTokenizer`, "strip".
         """
         setting = self.hub.settings.get("digit_comma")
         scores = [

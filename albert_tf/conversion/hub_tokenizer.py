@@ -177,7 +177,7 @@ PACKED = {"single": SINGLE, "pair": [*SINGLE, (TEXT, 1), (PIECE, 1)]}
 
 
 def _different_packing(hub: HubFiles) -> str | None:
-    """Return how texts or pairs are packed if our packing differs, or None."""
+    """Return the packing of texts or pairs if ours differs, otherwise None."""
     rule = hub.content.get("post_processor") or {}
     rules = rule.get("processors", [rule])
     kinds = [rule.get("type") for rule in rules]

@@ -45,7 +45,7 @@ WITHOUT_POOLER = (
 def head_tensors(
     task: Task | None, config: AlbertConfig
 ) -> dict[str, StoredTensor]:
-    """Return {our name: stored tensor} for a task's head, if it has one."""
+    """Return {our name: stored tensor} for a task's head; {} without a head."""
     name = HEADS[task.kind][1] if task else ""
     if not name:
         return {}

@@ -360,7 +360,7 @@ UNSUPPORTED = {
 
 
 def unsupported_hint(path: str) -> str:
-    """Return a description of an unsupported model, with advice, or ""."""
+    """Return a hint if a path has a known, unsupported format, otherwise ""."""
     if path.endswith(".keras") and files.is_file(path):
         return (
             " This is a `.keras` file: after `import albert_tf`, "
@@ -425,10 +425,10 @@ def _task_line(task: Task) -> str:
 
 
 def released_values(config: AlbertConfig) -> dict[str, int | str]:
-    """Return the release's settings that shapes do not reveal, given its sizes.
+    """Return settings of the released model that has the sizes in a config.
 
-    The settings are the numbers of layers and heads, and the activation. The
-    result is empty if there is no release with the sizes in the config.
+    The result contains the settings that weights do not reveal: the numbers of
+    layers and heads, and the activation. It is {} if there is no such release.
     """
     width = config.hidden_size
     sizes = RELEASED.get(config.vocab_size, {}).get(width)

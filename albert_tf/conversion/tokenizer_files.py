@@ -67,7 +67,7 @@ def length_of(values: dict, name: str, source: str) -> int | None:
 
 
 def token_limit(folder: str) -> int | None:
-    """Return the maximum number of tokens of a folder's tokenizer, if set."""
+    """Return a tokenizer's maximum number of tokens, or None if not set."""
     values = files.read_optional_json(folder, TOKENIZER_CONFIG)
     return length_of(values, "model_max_length", TOKENIZER_CONFIG)
 
