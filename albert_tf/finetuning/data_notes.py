@@ -31,9 +31,9 @@ SEPARATORS = ";|/\u060c\u061b\u3001\uff0c\uff1b"
 def label_counts(
     task: Task, features: Features, examples: Sequence[Any] = ()
 ) -> dict[str, int]:
-    """Return {label: number of examples}, or {tag: number of words}.
+    """Return {label: number of examples}; for tagging, {tag: number of words}.
 
-    The result is {} if the examples have no classes.
+    The result is {} if the examples have no classes or are unlabeled.
     """
     labels = task.labels if task.has_classes else ()
     values = features.arrays.get("labels")
@@ -70,7 +70,7 @@ def similar_labels(labels: Sequence[str]) -> list[list[str]]:
 
 
 def label_notes(task: Task, counts: dict[str, int]) -> list[str]:
-    """Return a line with the most frequent classes, and notes on classes."""
+    """Return a line with the frequent classes, and notes on likely mistakes."""
     ranked = sorted(counts, key=lambda label: -counts[label])
     shown = [f"{label!r} {counts[label]:,}" for label in ranked[:MAX_SHOWN]]
     hidden = len(ranked) - MAX_SHOWN

@@ -158,7 +158,7 @@ def averaged_outputs(task: Task) -> Callable:
 
 
 def load_other(directory: str, setting: str, job: Job) -> Task:
-    """Check that another fine-tuned model fits a job; return its task.
+    """Check that another fine-tuned model fits a job; return the model's task.
 
     Args:
       directory: the other model's directory.
@@ -257,7 +257,8 @@ def save_threshold(model_dir: str, evaluator: TaskEvaluator) -> None:
 def check_results(folder: str) -> None:
     """Raise an error if a folder has results that no evaluation wrote.
 
-    The `metrics.json` of an evaluation contains the task.
+    Results are accepted if `metrics.json` contains the task, as an evaluation
+    writes it, or if the folder contains a fine-tuned model.
     """
     with contextlib.suppress(InputError):
         if "task" in files.read_optional_json(folder, METRICS_FILE):

@@ -338,7 +338,7 @@ class Settings:
         )
 
     def with_dtype(self, strategy) -> "Settings":
-        """Return the settings with the precision that `auto` selects."""
+        """Return the settings, with a precision of `auto` resolved."""
         training = with_dtype(self.training, strategy)
         return dataclasses.replace(self, training=training)
 
@@ -373,7 +373,7 @@ def metric_name(split: str, metric: str) -> str:
 def choose_task(
     run: FinetuningConfig, data: DataConfig, config: TaskConfig, positions: int
 ) -> Task:
-    """Return the task that flags select, or a fine-tuned model's own task.
+    """Return the task that `data` names; by default, the task of the model.
 
     Lengths that flags do not set are reduced to fit a model with this number of
     positions.

@@ -424,7 +424,7 @@ def earlier_task(output_dir: str, folder: str, job: Job) -> Task:
 def claim_folders(
     s: Settings, metric: str, jobs: dict[str, Job]
 ) -> tuple[Job, ...]:
-    """Write files next to the checkpoints, after all checks; return the jobs.
+    """Check folders, then write all files except checkpoints; return the jobs.
 
     If neither an evaluation nor a flag sets the threshold, a job uses the
     threshold saved with the weights in its folder.

@@ -112,7 +112,7 @@ class MultitaskObjective:
         self.metrics = tuple(f"{n}_{x}" for n, o in named for x in o.metrics)
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return each term's weight in a batch."""
+        """Return {term: the sum of its examples' loss weights in a batch}."""
         return {
             f"{name}_{term}": weight
             for name, objective in self.objectives.items()
@@ -120,7 +120,7 @@ class MultitaskObjective:
         }
 
     def losses(self, model: SharedModel, batch: Batch, seed):
-        """Return each term's weighted sum of losses, and the tasks' metrics."""
+        """Return {term: weighted sum of losses}, and the tasks' metrics."""
         sums, metrics = {}, {}
         for i, (name, objective) in enumerate(self.objectives.items()):
             losses, shown = objective.losses(
