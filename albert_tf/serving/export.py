@@ -117,7 +117,7 @@ class Format(NamedTuple):
     extra_files: tuple[str, ...] = ()
 
     def contents(self) -> Contents:
-        """Return the files of an export; the model and config are required."""
+        """Return an export's file patterns, and the files it must contain."""
         description = [files.join(self.assets, name) for name in DESCRIPTION]
         needed = frozenset((self.model, description[0]))
         patterns = (self.model, *self.weights, *self.extra_files, *description)

@@ -72,7 +72,7 @@ def quiet() -> Iterator[None]:
 
 
 def output_names(content: bytes) -> str:
-    """Return a regular expression that matches the names of the outputs."""
+    """Return a regular expression that matches the output names of a file."""
     from ai_edge_litert.interpreter import Interpreter
 
     details = Interpreter(model_content=content).get_output_details()

@@ -47,7 +47,10 @@ def marked(text: str, spans) -> dict:
 
 
 def fill_mask(row: Row, text: str) -> dict:
-    """Return {piece: probability} for the best pieces of each mask."""
+    """Return {piece: probability} for the best pieces of each mask.
+
+    If there are several masks, each piece is preceded by the mask's number.
+    """
     count = int(row["mask_count"])
     check_masks(text, count)
     filled = {}

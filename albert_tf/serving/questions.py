@@ -213,7 +213,7 @@ class Answers:
         return {"answer": best["answers"][:, 0], "probabilities": probabilities}
 
     def _null(self, windows: Windows, outputs, answers) -> Tensors:
-        """Return `null_odds` and `answer` if a question may have no answer."""
+        """Return `null_odds` and `answer`; {} if all questions have answers."""
         if not self.task.impossible:
             return {}
         odds = self.task.no_answer(outputs)
