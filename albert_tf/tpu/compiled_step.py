@@ -116,7 +116,7 @@ class Plan:
 
     @property
     def loop(self) -> EncoderLoop:
-        """The form of the encoder's loop on a TPU."""
+        """The form of the encoder's loop over layers on a TPU."""
         t = self.training
         return encoder_loop(t.encoder_loop, t.rematerialize, on_tpu=True)
 

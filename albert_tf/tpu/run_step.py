@@ -157,7 +157,7 @@ class StepFile:
         return self.jax.jit(evaluate)
 
     def check_sizes(self, tokens: int, predictions: int) -> None:
-        """Raise `InputError` if the step does not accept these sizes."""
+        """Raise `InputError` if records of these sizes do not fit the step."""
         length, slots = self.info["tokens"], self.shapes["masked_lm_ids"][1]
         require(
             tokens == length and predictions <= slots,
@@ -423,7 +423,7 @@ def describe(step: StepFile) -> str:
 
 
 def claim(config: RunStepConfig, info: dict, is_new: bool) -> None:
-    """Write the files of a model directory other than its checkpoints.
+    """Write a model directory, except for its checkpoints.
 
     Args:
       config: the inputs and outputs.
