@@ -66,7 +66,7 @@ def restore(
     Args:
       model: the model.
       source: the model on disk.
-      only: the prefix of the weights to assign.
+      only: the prefix of the names of the weights to load; "" loads all.
 
     Raises:
       InputError: if names or shapes differ; the error lists all differences.
@@ -242,7 +242,7 @@ def has_text(x: Any) -> bool:
 
 
 def of_ids(name: str) -> Callable:
-    """Wrap a method of `keras.Model` to reject texts with a short error."""
+    """Wrap a method of `keras.Model`; the wrapper raises an error for texts."""
     method = getattr(keras.Model, name)
 
     @functools.wraps(method)

@@ -94,7 +94,10 @@ class EmbedConfig:
 
 
 def check_layer(c: EmbedConfig, config: AlbertConfig) -> int:
-    """Return the layer's number; 0 is the embedding, and 1 the first layer.
+    """Check the settings; return the number of the layer, from 0.
+
+    Layer 0 is the embedding, and 1 the first layer. A negative number counts
+    from the end: -1 is the last layer.
 
     Raises:
       InputError: if the model has no such layer, or fewer positions than

@@ -163,7 +163,10 @@ def batches_in_memory(
 def batches_by_length(
     features: Features, batch_size: int
 ) -> tuple[tf.data.Dataset, np.ndarray]:
-    """Return batches of inputs, longest first, and each example's position."""
+    """Return batches of inputs, longest first, and each example's position.
+
+    The position counts the examples in the order of the batches.
+    """
     order = np.argsort(-example_lengths(features), kind="stable")
     make = batcher(features, step=1)
     indices = tf.data.Dataset.from_tensor_slices(order).batch(batch_size)

@@ -43,7 +43,7 @@ OUT_OF_DATA = "Your input ran out of data"
 
 
 def whole_numbers(x: Any) -> Any:
-    """Cast float64 tensors, Keras's means of integers, to int32."""
+    """Cast float64 tensors, which are means of integers, to int32."""
     is_mean = tf.is_tensor(x) and x.dtype == tf.float64
     return tf.cast(x, tf.int32) if is_mean else x
 
@@ -270,7 +270,8 @@ class NetworkModel(ModelWithTokenizer):
     def test_step(self, data):
         """Evaluate a batch; the task's loss is a mean over all examples.
 
-        Keras would weight each batch by its number of rows.
+        Each batch is weighted by the sum of its examples' weights. Keras would
+        weight it by its number of rows.
         """
         if not self.own_loss:
             return super().test_step(data)
@@ -293,7 +294,7 @@ class NetworkModel(ModelWithTokenizer):
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
     ):
-        """Return the mean of the task's loss, or of the compiled loss."""
+        """Return the mean of the compiled loss, by default the task's loss."""
         objective = self.task.objective
         if not self.own_loss:
             args = y, y_pred, sample_weight

@@ -46,9 +46,10 @@ def resolved_labels(
 
     Args:
       labels: the classes, or None.
-      number: the argument `num_labels` of `load`, or None.
+      number: the argument `num_labels` of `load`, or None. For 1, the result
+        is None, because a single predicted number has no name.
       stored_labels: the labels of a fine-tuned model; () for a new head.
-      minimum: the smallest valid `number`; a single label needs no name.
+      minimum: the smallest valid `number`.
     """
     if number is None:
         return labels

@@ -209,7 +209,7 @@ class TaskModel(NetworkModel):
         )
 
     def encoded(self, x: Any) -> Any:
-        """Return batches of ids in Keras's format; check the ids if possible.
+        """Return batches of ids in Keras's format; check the inputs in dicts.
 
         Args:
           x: a dict, a data set or anything else that `is_encoded` accepts.
@@ -267,7 +267,7 @@ class TaskModel(NetworkModel):
         return train, self._in_memory(held_out, parts[1], size), held_out
 
     def _labeled(self, x, y=None) -> list:
-        """Return all labeled examples from texts or from a data set."""
+        """Convert texts and labels, or a data set with both, to examples."""
         examples, batches = [], [x]
         if isinstance(x, tf.data.Dataset):
             batches = user_data.in_batches(x, self.task.text_rank)
@@ -448,7 +448,7 @@ class TaskModel(NetworkModel):
         return Predictor(task or self.task, self.need_tokenizer(), run)
 
     def _outputs(self, features: Features, size: int, **kwargs) -> dict:
-        """Return the head's outputs for all rows."""
+        """Return the head's outputs for all rows of features, in order."""
         objective = self.task.objective
         if self.task.unlabeled:
             # Each text is a row of its own: a graph that Keras traced for pairs

@@ -140,8 +140,8 @@ def is_of_keras(obj: Any) -> bool:
 def takes_probabilities(obj: Any) -> bool:
     """Return whether a Keras loss or metric expects probabilities.
 
-    The functions in `OF_PROBABILITIES` do. Others do if `from_logits` is False.
-    Those without `from_logits` do if a threshold is not 0.
+    It does if its function is in `OF_PROBABILITIES`, if its `from_logits` is
+    False or, if it has no `from_logits`, if one of its thresholds is not 0.
     """
     function, settings = function_of(obj)
     if function:

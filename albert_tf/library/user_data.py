@@ -299,8 +299,9 @@ def in_batches(
 
     Args:
       dataset: a data set of texts, or of (texts, labels).
-      text_rank: the rank of one example's texts, which is reduced by one if
-        labels have a higher rank than texts.
+      text_rank: the rank of one example's text, 1 for a list of words. It is
+        reduced by one if labels have a higher rank, because the texts are then
+        strings with a label for each word.
       size: the size of a new batch.
     """
     dataset = with_ranks(dataset)
