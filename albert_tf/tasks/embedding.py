@@ -60,9 +60,10 @@ class Texts:
 class Embedding(Task):
     """The task of embedding sentences.
 
-    There are three kinds of training examples. Two crops of a single text form
-    a pair. A pair or triplet is contrasted with the rest of the batch. If a
-    pair has a score, the score is the target for the cosine of the two vectors.
+    There are three kinds of training examples: single texts, pairs or triplets,
+    and pairs with scores. Two crops of a single text form a pair. Pairs without
+    scores and triplets are contrasted with the rest of the batch. A score is
+    the target for the cosine of the pair's vectors.
 
     Attributes:
       columns: the columns of tables; a `.txt` file has one text per line.
@@ -166,14 +167,20 @@ class Embedding(Task):
             )
 
     def _columns_of(self, row: Row) -> Columns:
-        """Return the columns, without the second text if the row has none."""
+        """Return the columns to read from a row.
+
+        The default second column is omitted if the row lacks it.
+        """
         pair = self.columns.text_pair
         if pair == DEFAULT_COLUMNS.text_pair and pair not in row.values:
             return dataclasses.replace(self.columns, text_pair="")
         return self.columns
 
     def _score(self, row: Row, part: str) -> float | None:
-        """Return the score of a pair, or None if it is optional and absent."""
+        """Return the score of a pair, or None if it is optional and absent.
+
+        It is optional in prediction and if `label_column` is not set.
+        """
         (column,) = self.columns.label
         if column not in row.values and (
             part == "predict" or self.columns.label == DEFAULT_COLUMNS.label

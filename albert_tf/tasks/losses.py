@@ -291,7 +291,7 @@ class TagObjective(ClassObjective):
 
 
 class SpanObjective(TaskObjective):
-    """The objective if an answer's first and last tokens are independent."""
+    """The objective if an answer's ends are predicted independently."""
 
     metrics, smooths, label_rank = (), False, 2
     token_outputs: ClassVar = {
@@ -313,7 +313,7 @@ class SpanObjective(TaskObjective):
 
 
 class BeamObjective(SpanObjective):
-    """The objective of the released head for SQuAD 2.0."""
+    """The objective of the released head for SQuAD 2.0, with a beam."""
 
     averages = False
     token_outputs: ClassVar = {}
