@@ -319,7 +319,10 @@ class SentencePieceReader:
         )
 
     def _compile(self, rules: list[dict]) -> None:
-        """Compile rules into the model's character map, and store the rules."""
+        """Compile rules into the model's character map.
+
+        The model also stores the rules themselves, as JSON.
+        """
         table, unsupported = table_of(rules)
         for name in unsupported:
             self._report_unsupported(name)

@@ -240,7 +240,9 @@ def _note_layout(hub: HubFiles) -> None:
 def read_tokenizer(
     folder: str, rows: int | None = None, strict: bool = False
 ) -> tuple[Tokenizer | None, list[str]]:
-    """Return the tokenizer of a Hugging Face folder, or None, and warnings.
+    """Read the tokenizer of a Hugging Face folder; return it and warnings.
+
+    The tokenizer is None if the folder has no supported vocabulary.
 
     Args:
       folder: the folder with the tokenizer's files.

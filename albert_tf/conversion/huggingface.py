@@ -419,7 +419,10 @@ def architecture_of(tensors: Tensors) -> str:
 def with_projection(
     arrays: dict[str, np.ndarray], config: AlbertConfig
 ) -> dict[str, np.ndarray]:
-    """Add the identity projection that a model with equal widths lacks."""
+    """Add an identity projection if embedding and hidden widths are equal.
+
+    Our model then has no projection, but Hugging Face's model requires one.
+    """
     if config.embedding_size != config.hidden_size:
         return arrays
     width, dtype = config.hidden_size, next(iter(arrays.values())).dtype

@@ -294,7 +294,7 @@ def _module_entries(folder: str) -> list[dict]:
 
 
 def read_modules(folder: str) -> Modules | None:
-    """Return the modules of a folder, or None if it has none.
+    """Return the modules of a folder, or None if it has no `modules.json`.
 
     Raises:
       InputError: if a module is missing or has no equivalent in this package.
@@ -333,7 +333,11 @@ def read_modules(folder: str) -> Modules | None:
 
 
 def encoder_folder(folder: str) -> str:
-    """Return the folder of the encoder, regardless of the modules."""
+    """Return the folder of the encoder, the first module of a folder.
+
+    Unlike `read_modules`, this function accepts other modules. If the folder
+    has no `modules.json`, the result is the folder itself.
+    """
     if not files.exists(files.join(folder, MODULES_FILE)):
         return folder
     entries = _module_entries(folder)

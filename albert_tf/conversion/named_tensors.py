@@ -115,7 +115,7 @@ def _renamed(tensors: Tensors, sources: dict[str, StoredTensor]) -> Tensors:
 def _slot_patterns(
     names: set[str], weights: dict[str, StoredTensor], layout: Layout
 ) -> tuple[str, str] | None:
-    """Return a file's slot patterns, or None if it has no slots."""
+    """Return the pair in `layout.slots` that a file uses, or None if none."""
     for patterns in layout.slots:
         slots = slot_tensors(weights, patterns).values()
         if any(stored.name in names for stored in slots):

@@ -19,9 +19,10 @@ HUB_FILES = (TOKENIZER_JSON, TOKENIZER_CONFIG, "config.json")
 
 
 def _read(path: str) -> tuple[Tokenizer | None, list[str]]:
-    """Return the tokenizer of a foreign folder, or None, and warnings.
+    """Read the tokenizer of a foreign folder; return it and warnings.
 
-    In such a folder, any `tokenizer.json` comes from the `tokenizers` library.
+    The tokenizer is None if there is no vocabulary. In such a folder, any
+    `tokenizer.json` comes from the `tokenizers` library.
     """
     # The import takes seconds, and model directories do not need TensorFlow.
     from albert_tf.conversion import sources
