@@ -228,7 +228,7 @@ class FinetuningConfig:
 
     @functools.cached_property
     def first_checkpoint(self) -> str:
-        """The checkpoint with the first weights; "" for random weights."""
+        """The checkpoint with the initial weights; "" for random weights."""
         from_model = self.init == "model_dir"
         return checkpoints.for_inference(self.model_dir) if from_model else ""
 
