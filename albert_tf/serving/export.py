@@ -263,7 +263,7 @@ def model_size(folder: str) -> int:
 
 
 def changed_lengths(finetuned: Task, served: Task) -> str:
-    """Describe the lengths that an export changed to fit its input length."""
+    """Describe the lengths changed to fit an export's input; "" if none are."""
     old, new = (dataclasses.asdict(x.config) for x in (finetuned, served))
     return ", ".join(
         f"{name} {value} -> {new[name]}"
