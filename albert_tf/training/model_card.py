@@ -226,7 +226,8 @@ def card(folder: str, source: str, form: str) -> str:
         is none.
       form: the kind of folder, a value of `convert_checkpoint --to`.
     """
-    name = os.path.basename(source.rstrip("/")) or "albert"
+    # Unlike `.`, the absolute path of the current folder has a name.
+    name = os.path.basename(source and os.path.abspath(source)) or "albert"
     source = source or folder
     config = files.read_optional_json(source, CONFIG_FILE)
     config = config or files.read_optional_json(folder, "config.json")

@@ -106,6 +106,15 @@ def test_the_users_own_card_stays(tmp_path):
     assert path.read_text("utf-8") == "mine\n"
 
 
+@pytest.mark.parametrize("path", ["mine", "mine/", "mine/.", ""])
+def test_a_card_is_titled_by_its_folder(path, tmp_path, monkeypatch):
+    """The title is the folder's name, however the path is spelled."""
+    (tmp_path / "mine").mkdir()
+    monkeypatch.chdir(tmp_path if path else tmp_path / "mine")
+    text = card(path or ".", path or ".", "model_dir")
+    assert "\n# mine\n" in text and 'load("mine")' in text
+
+
 def test_a_card_without_a_run_says_what_is_not_known(tmp_path):
     """The card of an empty folder lists no flags and no metrics."""
     text = card(str(tmp_path), "", "model_dir")
