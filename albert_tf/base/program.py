@@ -96,9 +96,9 @@ def _fail(message: str, status: int = 1) -> int:
 
 
 def _end_at_second_interrupt() -> Callable[[int], None]:
-    """Return a function that ends the program at the second Ctrl-C signal.
+    """Return a signal callback that ends the program at the second Ctrl-C.
 
-    Python raises `KeyboardInterrupt` only after a library's C++ code returns.
+    Without it, Ctrl-C has no effect until a library's C++ code returns.
     """
     numbers = itertools.count(1)
 
@@ -116,7 +116,10 @@ HELP = {"--help", "-help", "--helpshort", "-helpshort", "-h", "-?"}
 
 
 def _parse(argv: Sequence[str], page: str = "") -> list[str]:
-    """Parse flags as absl does, after handling help and removed flags."""
+    """Parse flags as absl does; return the arguments that are not flags.
+
+    A request for help, and removed flags, are handled first.
+    """
     if page and HELP & set(argv):
         print(page)
         sys.exit()
@@ -188,7 +191,10 @@ def run(
 
 
 class _OrWord(flags.ArgumentParser):
-    """A parser that also accepts words; `check_setting` checks the words."""
+    """A parser that accepts as a word any value that another parser rejects.
+
+    `check_setting` later checks that the word is legal.
+    """
 
     def __init__(self, parser: flags.ArgumentParser):
         self.parser = parser

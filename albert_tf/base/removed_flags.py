@@ -131,10 +131,10 @@ RENAMED = {
 
 
 def absent_from(flags: Container[str]) -> dict[str, Removed]:
-    """Return {flag: entry} for the absent flags that a program recognizes.
+    """Return the old flags that a program recognizes, as {flag: entry}.
 
-    Only programs that replace scripts of google-research/albert recognize the
-    flags of those scripts.
+    Every program recognizes `REMOVED`. Programs that replace scripts of
+    google-research/albert also recognize other flags of those scripts.
 
     Args:
       flags: names of the program's own flags.

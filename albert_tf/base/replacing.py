@@ -45,7 +45,7 @@ class Contents(NamedTuple):
         return all(map(files.exists, needed))
 
     def foreign(self, paths: list[str]) -> list[str]:
-        """Return the paths that the program did not write."""
+        """Return the paths that match none of the patterns."""
         return [
             path
             for path in paths

@@ -190,9 +190,9 @@ def _is(*types: type) -> Callable[[Any], bool]:
 
 
 def _is_list(value: Any) -> bool:
-    """Return whether a value is a string or path, or a list of entries.
+    """Return whether a value can be converted to a list of strings.
 
-    An entry is a string, a path or a number.
+    The value must be a string, a path, or a list of strings, paths or numbers.
     """
     entries = isinstance(value, list | tuple)
     return _is(*TEXTS)(value) or entries and all(map(_is(*TEXTS, Real), value))
@@ -239,7 +239,7 @@ def as_type(name: str, value: Any, *types: type) -> Any:
     Args:
       name: name of the setting or argument, for the error message.
       value: a Python, NumPy, pandas or TensorFlow value.
-      *types: a key of `FLAG_TYPES`.
+      *types: the types that form a key of `FLAG_TYPES`.
 
     Raises:
       InputError: if the value has a different type or cannot be converted.
@@ -310,7 +310,10 @@ class Validated:
 
 
 class RunFact(NamedTuple):
-    """A setting that affects a run's weights; see `change` of `setting`."""
+    """The value of a setting that affects a run's weights, and its `change`.
+
+    For `change`, see `setting`.
+    """
 
     value: Any
     change: str
