@@ -236,7 +236,11 @@ def is_word_start(piece: str) -> bool:
 def _drop_word_mark(
     model: sentencepiece.SentencePieceProcessor, spans: list[Span]
 ) -> list[Span]:
-    """Remove the ▁ of the first piece, which may then become unknown."""
+    """Remove a ▁ at the start of the first piece.
+
+    A first piece that is only ▁ is dropped. The rest of a longer piece becomes
+    unknown if it is not in the vocabulary.
+    """
     id, begin, end = spans[0]
     first = model.id_to_piece(id)
     if not first.startswith(WORD_MARK):

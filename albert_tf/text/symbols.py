@@ -109,7 +109,10 @@ def made_of(symbols: Iterable[str]) -> SymbolTable:
 
 
 def origins(old: SymbolTable, new: SymbolTable) -> list[list[int]]:
-    """Return a list for each new id: its symbol's old id, if there is one."""
+    """Return, for each new id, a list of its symbol's old id.
+
+    The list is empty if the id has no symbol in the old table.
+    """
     result = [[] for _ in range(new.vocab_size)]
     for symbol, i in new.symbols.items():
         result[i] += [old.symbols[symbol]] if symbol in old.symbols else []
@@ -146,7 +149,10 @@ def _read_symbols(path: str) -> SymbolTable:
 
 
 def _wrong_words(words: list) -> Iterator[str]:
-    """Yield entries that are neither reserved words nor new, unique words."""
+    """Yield the entries that are illegal at their labels, as text.
+
+    The first two labels have reserved words; all other words must differ.
+    """
     used = set()
     for label, word in enumerate(words):
         is_reserved = label <= OTHER_LABEL and word == FIRST_WORDS[label]
@@ -157,7 +163,10 @@ def _wrong_words(words: list) -> Iterator[str]:
 
 
 def _read_words(path: str) -> tuple[str, ...]:
-    """Return the words in a file `words.json`: one for each label, or none."""
+    """Return the words in a file `words.json`, one for each label.
+
+    The result is empty if the file contains an empty list.
+    """
     words = files.read_json(path, f"`{WORDS_FILE}`")
     first = " and ".join(map(repr, FIRST_WORDS))
     rule = f"`{WORDS_FILE}` must list {first}, followed by different words, or "
@@ -210,7 +219,7 @@ def named(old: Vocabulary | None, new: Vocabulary | None) -> str:
 
 
 def have_same_ids(old: Vocabulary, new: Vocabulary) -> bool:
-    """Return whether two vocabularies have the same ids; words may differ."""
+    """Return whether two vocabularies are equal, apart from their `words`."""
     first, second = (
         dataclasses.replace(v, words=()) if isinstance(v, SymbolTable) else v
         for v in (old, new)

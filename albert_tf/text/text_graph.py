@@ -435,7 +435,11 @@ class WordPieceOffsets(tf.Module):
 
     @staticmethod
     def _spans(text: Characters, parts: tf.RaggedTensor, first):
-        """Return each part's start and end, in characters, and its row."""
+        """Return the start, the end and the row of each part in `parts`.
+
+        The start and the end are indices into `text`, and the row is the index
+        of the string that contains the part.
+        """
         rows = parts.value_rowids()
         begin = text.indices(first)
         # A part ends where the next part with a different source begins.

@@ -231,8 +231,8 @@ class Tokenizer(Vocabulary):
     def encode_masked(self, text: str) -> list[int]:
         """Return the ids of a text, where `[MASK]` is one piece.
 
-        A `lone_mark` follows `[MASK]` only if white space follows `[MASK]` in
-        the text.
+        A lone word-boundary marker (▁) follows `[MASK]` only if white space
+        follows `[MASK]` in the text.
         """
         parts = checked_text(text).split(MASK_TEXT)
         first, *rest = (ids.tolist() for ids in self.encode_batch(parts))

@@ -35,8 +35,8 @@ class Vocabulary(abc.ABC):
     Attributes:
       vocab_size: number of ids, V.
       words: the word for each label that a model predicts; often empty.
-      content: the bytes of a tokenizer's vocabulary file.
-      file_name: the name of this file, which `save` writes first.
+      content: the bytes of a tokenizer's vocabulary file; empty for symbols.
+      file_name: the name of the vocabulary file, which `save` writes first.
     """
 
     vocab_size: int
@@ -54,7 +54,11 @@ class Vocabulary(abc.ABC):
         """Return this class's vocabulary in a folder, or None if absent."""
 
     def check_claim(self, folder: str) -> None:
-        """Raise `InputError` if a folder has another vocabulary or model."""
+        """Raise `InputError` unless this vocabulary may be saved to a folder.
+
+        The folder must contain the same vocabulary, or neither a vocabulary
+        nor weights of another library's model.
+        """
         stored = self.stored_in(folder)
         names = names_like((*VOCABULARIES, *FOREIGN_WEIGHTS), folder)
         if stored:
