@@ -248,7 +248,8 @@ class _ClassicMac(io.RawIOBase):
 def until_damage(file: Any, size: int) -> tuple[bytes, BadData | None]:
     """Read up to `size` bytes; return those before any damage, and the error.
 
-    Fewer bytes are returned only at the end of the file or at damage.
+    The error is None if there is no damage. Fewer bytes are returned only at
+    the end of the file or at damage.
     """
     data = b""
     try:

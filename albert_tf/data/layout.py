@@ -1,10 +1,11 @@
 """The layout of segment pairs as rows of tokens.
 
-The builder lays out pairs, and so do the readers of dynamic records, for which
-`Masker` also masks the rows.
+Both the builder and the readers of dynamic records lay out pairs. For the
+readers, `Masker` also masks the rows.
 
 Shapes: N tokens, n pairs, B batch size, T tokens per example, P prediction
-slots, R = T - 3 tokens of both segments. Elsewhere, A and B are the segments.
+slots, R = T - 3 tokens of both segments. Except in shapes, B is the second
+segment of a pair, and A is the first.
 """
 
 import dataclasses

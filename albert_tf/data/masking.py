@@ -223,8 +223,8 @@ class MaskingConfig:
     def written(self) -> dict:
         """Return the settings for `metadata.json`, with shares as numbers.
 
-        The released shares are omitted, as in records that are older than the
-        setting.
+        The shares are omitted if they are the released ones, because records
+        that are older than the setting contain no shares.
         """
         values = dataclasses.asdict(self) | {"mask_same_random": self.shares}
         if self.shares == RELEASED_SHARES:
@@ -264,7 +264,7 @@ class Words:
     def of(cls, tokenizer, released: bool = False) -> "Words":
         """Return the ids that masking needs from a tokenizer.
 
-        Special tokens may replace a word only if `released` is true.
+        Random replacements include special tokens only if `released` is true.
         """
         all_ids = np.arange(tokenizer.vocab_size, dtype=np.int32)
         words = np.setdiff1d(all_ids, tokenizer.not_words)

@@ -19,7 +19,7 @@ def mask_words(
     mask_id: int,
     draws: Draws,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mask whole words; draw random symbols from the words of the same example.
+    """Mask whole words; random replacements are symbols of the same example.
 
     Args:
       ids: [B, T] ids of symbols.

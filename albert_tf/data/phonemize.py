@@ -211,7 +211,10 @@ def _cached_speaker(language: str) -> tuple[Callable, dict[str, str]]:
 
 
 def words_of(sentence: str, word_boundaries: str) -> Iterator[str]:
-    """Yield the words of a sentence in NFC, and its marks as symbols."""
+    """Yield the words of a sentence, in NFC, and its punctuation marks.
+
+    The marks are converted to `SYMBOLS`, or dropped if they have no symbol.
+    """
     sentence = unicodedata.normalize("NFC", sentence)
     for pattern, symbol in _BETWEEN.items():
         sentence = re.sub(pattern, symbol, sentence)
@@ -225,7 +228,11 @@ def words_of(sentence: str, word_boundaries: str) -> Iterator[str]:
 def _sentences(
     config: PhonemizeConfig, number: int, start: int, block: Block, counts
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the document number and the words of each sentence in a block."""
+    """Yield the document number and the words of each sentence in a block.
+
+    `number` is the index of the block, and `start` is the index of the block in
+    which its first document begins.
+    """
     documents = text_blocks.read_documents(block, config, counts)
     for index, lines in enumerate(documents):
         # Only the first document may begin in an earlier block.

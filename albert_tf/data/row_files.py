@@ -41,8 +41,8 @@ class Row:
       where: the row's position in the user's terms, such as "file:line",
         "frame, row 3" or "x[3]".
       values: {column: value}.
-      where_label: the position of the row's label, such as "y[3]", if labels
-        were passed separately.
+      where_label: the position of the row's label, such as "y[3]", or "" if
+        labels were not passed separately.
     """
 
     where: str

@@ -68,7 +68,7 @@ def _read(
 
 
 def _deal(recipe: BuildSpec, item: tuple[Position, Block]) -> Iterator:
-    """Yield a block's counts, and its frames with their shards."""
+    """Yield a block's counts, then (shard, (position, frame)) per frame."""
     position, block = item
     frames, counts = deal_block(recipe, block)
     yield beam.pvalue.TaggedOutput(COUNTS, counts)

@@ -51,14 +51,14 @@ ENDINGS = frozenset(". ! ? \u2026 \u3002 \uff01 \uff1f \u0964 \u061f".split())
 
 
 def _encode(tokenizer: Tokenizer, lines: Sequence[str]) -> Encoded:
-    """Encode lines; whether a token begins a word depends only on its id."""
+    """Encode lines, and mark word starts by the ids of tokens alone."""
     ids, ends = tokenizer.encode_joined(lines)
     sizes = np.diff(ends, prepend=0).astype(np.int32)
     return ids, sizes, tokenizer.word_starts[ids]
 
 
 def character_kind(character: str) -> int:
-    """Return the kind of a character for the Unicode rule."""
+    """Return the Unicode rule's kind of a character, such as `LETTERS`."""
     category = unicodedata.category(character)
     script = unicodedata.name(character, "").split(" ")[0].split("-")[0]
     if category[0] == "M" or category == "Cf":
@@ -226,8 +226,8 @@ RELEASED = {"sentencepiece": "english", "wordpiece": "wordpiece"}
 def beyond_english(character: str) -> bool:
     """Return whether a character begins a word only under the English rule.
 
-    The result is True only for letters and marks that may continue a word under
-    the Unicode rule.
+    This is true of letters and marks that are not in `ENGLISH`, if the Unicode
+    rule allows them to continue a word.
     """
     letter = unicodedata.category(character)[0] in "LM"
     if not letter or character.lower() in ENGLISH:

@@ -83,7 +83,10 @@ def count_shards(paths: list[str]) -> int:
 
 
 def check_text(tokenization: TokenizerConfig, tokenizer: Tokenizer) -> None:
-    """Raise `InputError` unless settings match the stored tokenizer.json."""
+    """Raise `InputError` if a tokenizer contradicts its `tokenizer.json`.
+
+    The file, if any, is next to the vocabulary that `tokenization` names.
+    """
     path = tokenization.spm_model_file or tokenization.vocab_file
     description = tokenizer.description()
     stored_path = files.join(os.path.dirname(path), TOKENIZER_FILE)
@@ -390,7 +393,7 @@ CLASSES = (
 
 
 def _unused(task: str) -> set[str]:
-    """Return the settings that only the other task uses."""
+    """Return the names of the settings that a task does not use."""
     phoneme_settings = {
         field.name for field in dataclasses.fields(PhonemesConfig)
     }

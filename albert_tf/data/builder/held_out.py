@@ -168,7 +168,7 @@ def _border(tokens: np.ndarray, fraction: float) -> tuple[Border, int]:
 
 
 def hold_out(fraction: float, measured: ShardTotals) -> HeldOut:
-    """Hold out whole documents that have at most about `fraction` of the text.
+    """Hold out whole documents, in total at most about `fraction` of the text.
 
     If these documents have too few tokens, `HeldOut.wanted` is the number of
     tokens that `divide` must add. If there is no text, or `fraction` is 0, no
@@ -227,7 +227,10 @@ def measure_parts(
 
 
 def _gap(tokens: np.ndarray | int, length: int) -> np.ndarray:
-    """Return the number of tokens in each gap beside held-out text."""
+    """Return the number of tokens in each gap beside `tokens` held-out tokens.
+
+    A gap has at most `length` tokens.
+    """
     return np.minimum(np.ceil(np.multiply(tokens, GAP)), length).astype(int)
 
 

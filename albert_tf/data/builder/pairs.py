@@ -139,8 +139,8 @@ def chunk_ends(
 def chain(following: np.ndarray) -> np.ndarray:
     """Return the index of each chunk's first sentence, in order.
 
-    `following` contains, for each sentence, the first sentence of the next
-    chunk if a chunk begins at this sentence.
+    For a chunk that begins at sentence i, `following[i]` is the first sentence
+    of the next chunk.
     """
     steps = following.tolist()
     first, begins = 0, []
@@ -197,7 +197,7 @@ def split(
     breaks: np.ndarray,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Draw a break in each range; return the range's start if there is none."""
+    """Draw a break in each range; use the start of a range without breaks."""
     first = np.searchsorted(breaks, starts, side="right")
     number = np.searchsorted(breaks, ends) - first
     drawn = first + (rng.random(len(starts)) * number).astype(np.int64)

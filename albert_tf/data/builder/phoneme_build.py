@@ -408,7 +408,10 @@ def make_records(
 
 
 def row_paths(source: str, output_dir: str) -> list[str]:
-    """Return the files of rows that `input_file` names, except manifests."""
+    """Return the files of rows that `input_file` names.
+
+    A matching `manifest.json`, which contains no rows, is left out.
+    """
     skipped = build_folder.MANIFEST_FILE
     candidates = input_paths(source, output_dir)
     paths = [p for p in candidates if os.path.basename(p) != skipped]

@@ -32,7 +32,10 @@ TRIES = 10
 def other_parts(
     parts: np.ndarray, hashes: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Draw, for each part, the index [n] of a part of another document."""
+    """Draw, for each part, the index [n] of a part of another document.
+
+    If `TRIES` draws find no other document, the last draw is returned.
+    """
     drawn = rng.integers(0, len(hashes), (len(parts), TRIES))
     differs = hashes[drawn] != hashes[parts][:, None]
     differs[:, -1] = True
@@ -46,7 +49,7 @@ def _random_segments(
     offsets: np.ndarray,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw whole sentences of another document as segment B.
+    """Draw segment B: whole sentences of a part drawn by `other_parts`.
 
     B ends when it has the target length, or at the end of its part.
 

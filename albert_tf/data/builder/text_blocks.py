@@ -119,7 +119,11 @@ def _pieces(file: BinaryIO, longest: int) -> Iterator[bytes]:
 def _row_pieces(
     texts: Iterable[tuple[str, str]], layout: str, field: str, bad: BadItems
 ) -> Iterator[bytes]:
-    """Yield the texts of rows as lines of JSON, or as lines of text."""
+    """Yield the texts of rows, joined into pieces of whole lines.
+
+    If `layout` is "lines", they are lines of text; otherwise, each line is a
+    JSON record.
+    """
     lines: list[bytes] = []
     size = 0
     try:
@@ -146,7 +150,7 @@ def _row_pieces(
 
 
 def _until_damage(pieces: Iterator[bytes], bad: BadItems) -> Iterator[bytes]:
-    """Yield the pieces of a file up to any damage."""
+    """Yield the pieces of a file up to any damage, which `bad` handles."""
     try:
         yield from pieces
     except BadData as error:
@@ -269,7 +273,7 @@ class _Cursor:
         self.offset += len(data)
 
     def skip_line(self, data: bytes) -> bytes:
-        """Return the bytes after a line that is too long."""
+        """Return the data after the line that is being skipped, if any."""
         if not self.inside:
             return data
         end = data.find(b"\n") + 1
@@ -279,7 +283,7 @@ class _Cursor:
         return data[end:]
 
     def begin_line(self, data: bytes, layout: str, bad: BadItems) -> None:
-        """Start skipping a line that is too long, or raise an error."""
+        """Skip a line that is too long, unless `bad` raises an error."""
         limit = f"at most {FORMATS[layout].longest_line:,} bytes"
         rule = f"With `input_format={layout}`, a line must have {limit}."
         where = f"{self.path}, line {self.line}"

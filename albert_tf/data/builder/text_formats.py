@@ -115,9 +115,9 @@ class BadItems:
     def __call__(
         self, error: BadData, line: bytes = b"", name: str = "bad_rows"
     ) -> str | None:
-        """Raise the error, or count it and return replacement text.
+        """Raise the error, or count the item and replace or skip it.
 
-        None means that the item is skipped.
+        Return the text that replaces the item, or None if it is skipped.
 
         Args:
           error: the error, which names the file and the line.
@@ -149,7 +149,8 @@ class Format:
         of the complete documents in the buffer, or 0 if there are none.
       parse: a function that takes a block, its lines, the name of the text
         field and the handler for bad items, and returns documents of stripped,
-        non-blank lines. Empty documents are counted.
+        non-blank lines. A document may be empty; the caller counts and drops
+        it.
       longest_line: the maximum number of bytes in a line, if lines must stay
         whole.
     """

@@ -63,8 +63,8 @@ def _file_records(
 def _files_at_once(entries: Sequence[RecordFile]) -> int:
     """Return the number of files to read in parallel.
 
-    The limit on memory applies to these files and to twice as many files that
-    are read ahead.
+    These files, and twice as many files that are read ahead, should fit in
+    `BYTES_AHEAD` of memory.
     """
     largest = max(entry.bytes for entry in entries)
     fitting = max(1, BYTES_AHEAD // 3 // max(1, largest))

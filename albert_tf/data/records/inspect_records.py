@@ -163,7 +163,10 @@ def _facts(example: tfrecord.Example) -> Iterator[str]:
 
 
 def _spoken(example: tfrecord.Example, table: SymbolTable | None) -> str:
-    """Return a phoneme record's words as `symbols [word]`, or its ids."""
+    """Return a phoneme record's words as `symbols [word]`.
+
+    Without a symbol table, return the record's ids.
+    """
     facts = f"{len(example.input_ids)} symbols; masked during training"
     if table is None:
         return f"{facts}\n{' '.join(map(str, example.input_ids.tolist()))}"

@@ -158,7 +158,7 @@ QUIET_SECONDS = 0.1
 
 
 class Called:
-    """A function for pipelines; at exit, Python waits for calls in progress."""
+    """A function that pipelines call, and whose calls Python awaits at exit."""
 
     def __init__(self, function: Callable):
         self.function = function

@@ -41,13 +41,14 @@ def legal(values: Any, limit: int) -> Any:
 
     Args:
       values: an array or a tensor.
-      limit: the number of legal values, or 0 if unknown.
+      limit: the number of legal values, which start at 0; or 0 if the number is
+        unknown, so that only negative values are illegal.
     """
     return (values >= 0) & ((values < limit) | (limit == 0))
 
 
 def static_sizes(metadata: Metadata) -> dict[str, int]:
-    """Return the number of values of each feature in a padded record."""
+    """Return {feature: number of values} for a static or phoneme record."""
     if metadata.task == PHONEMES:
         return dict.fromkeys(value_limits(metadata), metadata.max_seq_length)
     return (

@@ -49,7 +49,7 @@ def write(path: str, records: Iterable[bytes]) -> None:
 
 
 def read_counts(path: str) -> Counter:
-    """Return the counts of a finished record file, read from `path`."""
+    """Read the counts of a finished record file from the JSON file `path`."""
     return Counter(files.read_json(path, "The counts of a file"))
 
 
