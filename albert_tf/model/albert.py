@@ -298,7 +298,7 @@ class AlbertEncoder(ConfiguredLayer):
 
 
 def with_cls(positions: tf.Tensor | None) -> tf.Tensor | None:
-    """Add the position of [CLS], which the pooler needs; map None to None."""
+    """Prepend the position of [CLS], for the pooler; map None to None."""
     return None if positions is None else tf.pad(positions, [[0, 0], [1, 0]])
 
 

@@ -397,7 +397,7 @@ class Weights:
 
     @contextlib.contextmanager
     def read_as(self, *tensors: tf.Tensor) -> Iterator[None]:
-        """Replace the variables with tensors in the order of `self.tensors`."""
+        """Use these tensors, in the order of `self.tensors`, as the weights."""
         values = [*tensors[: len(self._variables)]]
         kernels = tensors[len(self._variables) :]
         for i, narrow in zip(self._kernels, kernels, strict=True):
@@ -464,8 +464,8 @@ class EncoderLoop:
             dropout.
           x: hidden states [B, T, H].
           numbers: the numbers of the layers, which all call the same blocks.
-          blocks: the blocks that the layers call. Loops and recomputation
-            compute gradients only for tensors, not for variables.
+          blocks: the blocks that the layers call. Their weights become tensors,
+            because loops and recomputation have no gradients of variables.
         """
         weights = Weights(blocks)
 

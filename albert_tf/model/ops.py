@@ -135,7 +135,11 @@ class XlaPolicy(NamedTuple):
 
 
 def choose_xla(jit_compile: bool | None, on_tpu: bool) -> XlaPolicy:
-    """Return the policy for `jit_compile`; None selects only `pieces`."""
+    """Return the policy for the setting `jit_compile`.
+
+    True selects `pieces` and, except on TPUs, `whole`; None selects only
+    `pieces`, and False neither.
+    """
     whole = bool(jit_compile) and not on_tpu
     return XlaPolicy(whole, jit_compile is not False)
 

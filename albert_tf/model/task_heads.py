@@ -123,7 +123,8 @@ class AlbertClassifier(AlbertWithOutputs):
 def by_row(compute: Callable, *inputs: tf.Tensor, seed) -> tf.Tensor:
     """Apply a function of rows [N, T] to inputs [..., T].
 
-    The first axis of the output is split into the leading axes of the inputs.
+    N is the product of the leading axes of the inputs, which replace the axis N
+    in the output.
     """
     shape = tf.shape(inputs[0])
     rows = [tf.reshape(x, [-1, shape[-1]]) for x in inputs]  # [N, T]
