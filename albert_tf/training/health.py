@@ -52,7 +52,9 @@ class FiniteSteps:
         self.bad_steps = 0  # consecutive, up to the last step
 
     def check(self, steps: int, bad: int, where: str) -> dict[str, float]:
-        """Raise an error unless the steps are finite; return values to record.
+        """Raise an error if steps are not finite, except for skipped steps.
+
+        The result is {"skipped_updates": `bad`} if `skips`, and otherwise {}.
 
         Args:
           steps: number of steps since the last check.
@@ -127,7 +129,10 @@ def masked_spread(
 
 
 def collapse_notes(rows: list[dict]) -> dict[str, str]:
-    """Return {kind: warning} if the last `masked_spread` shows a collapse."""
+    """Return {kind: warning} if the model has collapsed, else {}.
+
+    A model has collapsed if the last `masked_spread` in `rows` is very small.
+    """
     spreads = [row["masked_spread"] for row in rows if "masked_spread" in row]
     if not spreads or spreads[-1] >= COLLAPSED_SPREAD:
         return {}
@@ -141,7 +146,7 @@ def collapse_notes(rows: list[dict]) -> dict[str, str]:
 
 
 def sentence_order_notes(recent: list[dict]) -> dict[str, str]:
-    """Return {kind: warning} if recent sentence-order accuracy is unusual."""
+    """Return {kind: warning} if the recent SOP accuracy is unusual, else {}."""
     accuracy = mean(recent, "sop_accuracy")
     if abs(accuracy - 0.5) < CHANCE_MARGIN:
         return {
@@ -166,7 +171,7 @@ def loss_notes(
     accuracy: str = "mlm_accuracy",
     frequencies_only: float = FREQUENCIES_ONLY,
 ) -> dict[str, str]:
-    """Return {kind: warning} if the losses since warm-up are flat or rising.
+    """Return {kind: warning} for losses that are flat or rising since warm-up.
 
     Args:
       settled: the rows since warm-up.
@@ -196,7 +201,7 @@ def loss_notes(
 
 
 def mask_notes(masked_share: float | None) -> dict[str, str]:
-    """Return {kind: warning} if the share of predicted tokens is unusual."""
+    """Return {kind: warning} if the predicted share is unusual, else {}."""
     low, high = MASK_RATES
     if masked_share is None or low <= masked_share <= high:
         return {}
@@ -230,7 +235,10 @@ class Monitor:
     by_frequency: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def scalars(self, examples_per_second: float) -> dict[str, float]:
-        """Return tokens per second, and model FLOPs as a share of the peak."""
+        """Return the tokens per second and, if the peak is known, the MFU.
+
+        Model FLOPs utilization (MFU) is model FLOP/s as a share of the peak.
+        """
         values = {"tokens_per_second": examples_per_second * self.tokens}
         if self.peak_flops:
             flops = examples_per_second * self.flops
@@ -258,7 +266,11 @@ class Monitor:
 
 
 def label_notes(rows: list[dict]) -> dict[str, str]:
-    """Return {kind: warning} if a phoneme model learns nothing from labels."""
+    """Return {kind: warning} if a phoneme model has nothing to learn, else {}.
+
+    This is the case if no symbol is predicted, or if the word accuracy is too
+    good for real text.
+    """
     rows = [row for row in rows if "steps" in row]
     notes, last = {}, rows[-1] if rows else {}
     if last and not last["trained_share"]:

@@ -196,7 +196,7 @@ class KeepBest(Hook):
             self.keep(run)
 
     def keep(self, run) -> None:
-        """Save the weights that were evaluated."""
+        """Write the evaluated weights to `best/`; see `keep_evaluated`."""
         keep_evaluated(run)
 
 

@@ -50,7 +50,7 @@ COUNTED = ("documents", "sentences", "tokens")  # in the records' statistics
 
 
 def number(value: object) -> str:
-    """Format a value for display."""
+    """Return a short form of a number, such as 1,000; or a value as text."""
     if isinstance(value, float):
         return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
     whole = isinstance(value, int) and not isinstance(value, bool)
@@ -83,7 +83,8 @@ def shape_of(config: dict) -> str:
 def sources_of(flags: dict[str, str]) -> dict[str, str]:
     """Return {name: value} for a run's inputs.
 
-    "Text" states how much text the last records were made from.
+    "Text", if known, is the amount of text from which the last records were
+    made.
     """
     sources = {
         name: flags[flag]
@@ -111,7 +112,7 @@ def settings_of_records(flags: dict[str, str]) -> list[str]:
 
 
 def rows_of(folder: str, split: str) -> list[dict]:
-    """Return the rows of a split in a run's history, if there is one."""
+    """Return the rows of a split in a run's history, or [] if there is none."""
     if not files.exists(files.join(folder, HISTORY_FILE)):
         return []
     return [r for r in History.read(folder).rows if r["split"] == split]

@@ -89,7 +89,7 @@ def read_schedules(
     mask_schedule: str | None,
     config: AlbertConfig,
 ) -> Schedules:
-    """Parse the schedules of a run; check the depths against its config."""
+    """Parse a run's schedules; check the scheduled depths against `config`."""
     depth = depth_schedule or str(config.num_hidden_layers)
     schedules = {
         "data_dir": read_schedule("data_dir", data_dir),
@@ -203,7 +203,9 @@ def examples_read(phases: Sequence[Phase], steps: int) -> dict[str, int]:
 
 
 def batch_in_tokens(size: int, tokens: int, new_tokens: int, unit: int) -> int:
-    """Return a batch size with about as many tokens for a new length.
+    """Return the size of a batch of longer or shorter examples.
+
+    The batch has about as many tokens as before.
 
     Args:
       size: number of examples in a batch.
@@ -296,9 +298,9 @@ def step_work(phase: Phase, config: AlbertConfig) -> float:
 
 
 def description(phases: Sequence[Phase]) -> str:
-    """Describe the phases, to show whether those of a resumed run changed.
+    """Return a description that reveals whether a resumed run's phases changed.
 
-    The result omits the records and the last step of the run.
+    The description omits the records and the last step of the run.
     """
     parts = []
     for phase in phases:

@@ -73,7 +73,7 @@ class Run:
       last_good: the newest checkpoint, or None before the first is saved.
       history: the metrics so far, including those before a resume.
       chief: whether this process writes files.
-      ended_early: whether training is complete before `last`.
+      ended_early: whether early stopping has completed the run before `last`.
       stopped_by: the reason why the run stops early, or ""; see `stop`.
       seconds: duration of the last "evaluation" and "checkpoint".
       compiled: the shapes for which this process has compiled a step.
@@ -299,7 +299,7 @@ class Run:
         self.clock.turn(self.step, self.seconds, over, phases, to_compile)
 
     def _begin(self, phase: Phase, batches: Callable):
-        """Return a phase's trainer, and its batches from this step on."""
+        """Begin or resume a phase; return its trainer and remaining batches."""
         self.pace = Pace(self.pace.fixed)
         if phase is not self.phase:
             self.phase, self.phase_begun = phase, self.step
@@ -315,7 +315,7 @@ class Run:
         return about | self.clock.state()
 
     def _values(self, sums, steps_per_second: float) -> dict[str, float]:
-        """Return the values of some steps.
+        """Return the values to record for some steps.
 
         `gradient_norm` is the largest norm; `learning_rate` is the last rate.
         """

@@ -260,7 +260,7 @@ class Trainer:
         }
 
     def _divisors(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return the divisor of each term's sum in this replica."""
+        """Return {loss term: the number by which to divide its sum}."""
         weights = self.objective.weights(batch)
         if self.per_replica:
             replicas = self.strategy.num_replicas_in_sync

@@ -20,7 +20,10 @@ def debias(beta: float, t):
 
 
 class Adam(NamedTuple):
-    """Adam's hyperparameters; equal tuples share a `tf.function` trace."""
+    """Adam's hyperparameters, as a tuple that can be a key.
+
+    Calls with equal tuples share a trace of a `tf.function`.
+    """
 
     beta_1: float
     beta_2: float
@@ -81,8 +84,8 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # coefficients of x, x^3 and x^5
 def orthogonalized(x: tf.Tensor, dtype: str = "float32") -> tf.Tensor:
     """Approximate U V^T of x = U S V^T by Newton-Schulz iterations.
 
-    Matrix products are computed in `dtype`. With bfloat16, which Jordan's code
-    uses, the singular values are also close to 1.
+    The singular values of the result are close to 1. This is true even if
+    `dtype`, in which products are computed, is bfloat16, as in Jordan's code.
     """
     tall = x.shape[0] > x.shape[1]
     x = tf.transpose(x) if tall else x
@@ -108,7 +111,7 @@ def muon_update(w, g, m, decay: float, dtype: str):
 
 
 class Rule(NamedTuple):
-    """An update rule, which is Adam's unless stated otherwise.
+    """Adam's update rule, or a variant of it if an attribute is true.
 
     Attributes:
       has_trust_ratio: whether the trust ratio scales the updates.

@@ -164,7 +164,7 @@ def warn_of_compilations(setup: Setup, compiling: float, left: float) -> None:
     Args:
       setup: the run.
       compiling: seconds to compile a step.
-      left: the seconds left.
+      left: the seconds left in the budget.
     """
     phases = setup.phases()
     number = len({phase.shape for phase in phases})
@@ -314,7 +314,8 @@ class Budget:
     def choose_settings(self, setup: Setup) -> Setup:
         """Return the setup with every choice made, and create the clock.
 
-        The choices of an earlier process, if any, are reused.
+        The choices of an earlier process, if any, are reused. Without a budget,
+        there is no clock, and the setup is unchanged.
         """
         if not self.hours:
             return setup
@@ -356,7 +357,10 @@ class Budget:
         return [Rehearse(evaluate, batches)] if self.clock else []
 
     def closed(self, setup: Setup, run: Run) -> Setup:
-        """Print the time used; return a setup with the number of steps run."""
+        """Print the time used; return a setup with the number of steps run.
+
+        Without a budget, print nothing and return the setup unchanged.
+        """
         if not self.clock:
             return setup
         seconds, used = self.clock.seconds, self.clock.used()

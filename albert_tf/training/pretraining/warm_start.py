@@ -108,9 +108,9 @@ def origins(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
 class Transplant:
     """Initial weights of pieces, derived from rows of another vocabulary.
 
-    The methods `means`, `biases` and `columns` convert the source's value of a
-    variable to an initial value for the new model. Their argument `new` is the
-    new model's random value.
+    The methods `means`, `biases` and `columns` return the initial value of a
+    variable of the new model. Their argument `old` is the variable's value in
+    the source model, and `new` is its random value in the new model.
 
     Args:
       origins: the ids of each new piece's old pieces, as returned by `origins`.
@@ -123,7 +123,10 @@ class Transplant:
         self.old_pieces = np.array([len(ids) for ids in origins])
 
     def means(self, old: np.ndarray, new: np.ndarray) -> np.ndarray:
-        """Return the mean of each piece's old rows, or its new row if none."""
+        """Return, for each piece, the mean of the rows of its old pieces.
+
+        A piece without old pieces keeps its row in `new`.
+        """
         rows = np.array(new, np.float32)
         for i, ids in enumerate(self.origins):
             if ids:
