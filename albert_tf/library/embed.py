@@ -38,6 +38,7 @@ from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import Task
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 from albert_tf.training import checkpoints
+from albert_tf.training.health import require_finite
 
 CHUNK_BATCHES = 8  # number of batches whose texts are sorted together by length
 
@@ -159,6 +160,7 @@ def vectors_of(chunk: Features, batch_size: int, step: Callable) -> np.ndarray:
     for batch in evaluation_batches(chunk, batch_size, bucketed=True):
         numbers = batch["example_numbers"].numpy().tolist()
         vectors |= zip(numbers, step(batch).numpy(), strict=True)
+    require_finite(*vectors.values())
     return np.stack([vectors[i] for i in range(len(chunk))])
 
 

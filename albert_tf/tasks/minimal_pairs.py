@@ -34,6 +34,7 @@ from albert_tf.model.ops import fused_cross_entropy
 from albert_tf.tasks.tables import Columns, read_rows
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 from albert_tf.training import checkpoints
+from albert_tf.training.health import require_finite
 
 BATCH_TOKENS = 8192  # maximum number of tokens in a batch of rows
 CONFIDENCE = 0.95
@@ -191,6 +192,7 @@ class Scorer:
             positions = np.tile(np.arange(pieces, dtype=np.int32) + 1, len(ids))
             losses = self.compute(ids.repeat(pieces, 0), positions[:, None])
             losses = losses.numpy().astype("f8").reshape(len(ids), pieces)
+            require_finite(losses)
             scores[numbers] = -losses.sum(1)
             progress.advance(len(numbers), "scored")
         progress.close()

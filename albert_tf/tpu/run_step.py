@@ -40,7 +40,7 @@ from albert_tf.text.tokenizers import tokenizer_in
 from albert_tf.tpu import tensor_bundle
 from albert_tf.training import checkpoint_files
 from albert_tf.training.clock import Pace, next_stop
-from albert_tf.training.health import FiniteSteps
+from albert_tf.training.health import FiniteSteps, require_finite
 from albert_tf.training.history import (
     RUN_FILES,
     History,
@@ -336,6 +336,7 @@ class Run:
             batch = self.file.fitted(batch)
             part = self.file.evaluation(state, batch)
             report = report + np.asarray(part, np.float64)
+        require_finite(report)
         metrics = self.file.summarize(report)
         summary = ", ".join(f"{k} {v:.4f}" for k, v in metrics.items())
         self.progress.message(f"step {self.step}: {summary}")

@@ -15,6 +15,7 @@ from albert_tf.base.errors import require
 from albert_tf.base.processes import in_order
 from albert_tf.training.checkpoints import named_variables
 from albert_tf.training.distribution import all_sum, distribute, on_devices
+from albert_tf.training.health import require_finite
 from albert_tf.training.history import means_of
 from albert_tf.training.objectives import Batch, Objective
 
@@ -128,10 +129,14 @@ class Evaluator:
 
         Args:
           batches: a function that creates batches of `eval_batch_size`.
+
+        Raises:
+          InputError: if a loss is not finite.
         """
         report = np.zeros([2, len(self.names)])
         for batch in self._distributed(batches):
             report += self._evaluation_step(batch).numpy()
+        require_finite(report)
         return self.summarize(report)
 
     def _prediction_step(self, outputs: Callable, spec):
@@ -167,12 +172,16 @@ class Evaluator:
             for padding, and `example_numbers` [B] if examples are out of order.
           outputs: a function (model, batch) -> {name: [B, ...]}; if batches
             differ in length, zeros pad the shorter outputs.
+
+        Raises:
+          InputError: if an output is not finite.
         """
         predicted = list(self.predicted_batches(batches, outputs))
         joined = {
             name: concatenate([batch[name] for batch in predicted])
             for name in predicted[0]
         }
+        require_finite(*joined.values())
         numbers = joined.pop("example_numbers", None)
         if numbers is None:
             return joined

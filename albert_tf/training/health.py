@@ -74,6 +74,21 @@ class FiniteSteps:
         return {"skipped_updates": float(bad)} if self.skips else {}
 
 
+def require_finite(*values: np.ndarray) -> None:
+    """Raise an error unless a model's outputs or losses are finite.
+
+    Weights that are finite may still be too large to compute with. Without the
+    error, the model would predict the first class, and a metric such as the
+    accuracy would look valid.
+    """
+    require(
+        all(np.isfinite(x).all() for x in values),
+        "The outputs or losses of the model are not finite: its weights are "
+        "too large or damaged. Use an earlier checkpoint, or train again with "
+        "a lower `learning_rate`",
+    )
+
+
 def mean(rows: list[dict], name: str) -> float:
     """Return the mean of a metric, with each row weighted by its steps."""
     steps = sum(row["steps"] for row in rows)

@@ -183,6 +183,15 @@ def test_no_sentence_is_better_than_itself(scorer, monkeypatch):
     assert scorer(["the cat", "cat", "The  cat"]).tolist() == [0, 1, 0]
 
 
+def test_a_model_that_diverged_has_no_scores(tokenizer):
+    """Scores that are not finite are an error, not an accuracy of zero."""
+    scorer = make_scorer(tokenizer)
+    for variable in scorer.model.trainable_variables:
+        variable.assign(tf.fill(variable.shape, np.float32(1e30)))
+    with pytest.raises(InputError, match="not finite: its weights are too"):
+        scorer(["the cat"])
+
+
 def test_a_note_counts_pairs_that_the_tokenizer_makes_equal(
     scorer, tmp_path, monkeypatch, capsys
 ):

@@ -16,6 +16,7 @@ import tensorflow as tf
 import tiny
 from tiny_runs import eagerly
 
+from albert_tf.base.errors import InputError
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.features import Features
@@ -185,6 +186,24 @@ def test_outputs_of_two_hosts_stand_in_order(features):
         )
         first = found["tokens"][:, 0, 0]
         np.testing.assert_array_equal(first, 10 + np.arange(len(LENGTHS)))
+
+
+@eagerly()
+@pytest.mark.parametrize("large", [1e30, np.nan])
+def test_a_model_that_diverged_has_no_results(features, large):
+    """If an output or loss is not finite, there are no metrics or predictions.
+
+    The weights themselves may be finite: an update may make them so large that
+    only the next outputs overflow.
+    """
+    evaluator = make_evaluator(make_strategy(DistributionConfig()))
+    for variable in evaluator.weights.values():
+        variable.assign(tf.fill(variable.shape, np.float32(large)))
+    with pytest.raises(InputError, match="not finite: its weights are too"):
+        evaluator.evaluate(padded_batches)
+    batches = functools.partial(evaluation_batches, features, 4, False)
+    with pytest.raises(InputError, match="not finite: its weights are too"):
+        evaluator.predict(batches, outputs)
 
 
 @pytest.mark.slow
