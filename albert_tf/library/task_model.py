@@ -32,6 +32,7 @@ from albert_tf.tasks.features import Features
 from albert_tf.tasks.predictions import Predictor
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task import Task
+from albert_tf.training.health import require_finite
 
 BATCH_SIZE = 32
 
@@ -461,6 +462,7 @@ class TaskModel(NetworkModel):
         else:
             batches = feature_batches.batches_in_memory(features, size, False)
         outputs = self.task.named(super().predict(batches, **kwargs))
+        require_finite(*outputs.values())
         return {name: values[order] for name, values in outputs.items()}
 
     def values(self, predictions: Sequence[Any]) -> Any:

@@ -109,6 +109,16 @@ def test_score_is_the_evaluation_of_the_program(finished, opinions, capsys):
         assert metrics["eval"][name] == pytest.approx(value)
 
 
+def test_a_model_that_diverged_has_no_answers(shallow):
+    """If the logits are not finite, there are no classes and no metrics."""
+    model = Classifier.load(shallow, LABELS)
+    kernel = model.named_weights()["classifier/kernel"]
+    kernel.assign(np.full(kernel.shape, np.nan, np.float32))
+    for ask in (model.classify, model.predict, lambda x: model.score(x, [0])):
+        with pytest.raises(InputError, match="not finite: its weights are too"):
+            ask(["a good film"])
+
+
 @pytest.mark.slow
 def test_fit_learns_and_tells(tmp_path):
     """`fit` trains a model; the history has losses and requested metrics.
