@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import require
 from albert_tf.base.settings import RunFact, facts
 from albert_tf.finetuning import soft_targets
 from albert_tf.finetuning.evaluation import (
@@ -383,12 +383,13 @@ def check_complete(s: Settings, metric: str, *jobs: Job) -> bool:
         del used["teacher"]  # its folder, which may have moved
     harmless = ROUNDING, PART_CHANGES["eval"]
     used = {k: v for k, v in used.items() if not v.change.startswith(harmless)}
-    for change in checkpoint_files.changes(last, used):
-        raise InputError(
-            "`output_dir` contains a complete run on other training examples "
-            "or with other settings; choose another folder, or more steps. "
-            f"Received: output_dir={folder}, where {change}"
-        )
+    changes = checkpoint_files.changes(last, used)
+    require(
+        not changes,
+        "`output_dir` contains a complete run on other training examples "
+        "or with other settings; choose another folder, or more steps.",
+        output_dir=f"{folder}, where {'; '.join(changes)}",
+    )
     return True
 
 

@@ -61,12 +61,15 @@ def test_a_finished_run_does_not_claim_other_examples(
 ):
     """After a complete run, different training examples raise an error.
 
-    The card and the flags still describe the examples that were used. Different
-    examples for evaluation lead to a note.
+    The card and the flags still describe the examples that were used. The error
+    names everything that differs. Different examples for evaluation lead to a
+    note.
     """
     before, other = contents(copy), opinions["predict_file"]
-    message = refusal(**repeat | {"train_file": other})
+    message = refusal(**repeat | {"train_file": other}, learning_rate=0.5)
     assert "other training examples" in message
+    for name in ("learning_rate was 0.01", "train data of classification was"):
+        assert name in message
     assert contents(copy) == before
     capsys.readouterr()
     run(**repeat | {"eval_file": other}, do_eval=True)
