@@ -34,18 +34,13 @@ from albert_tf.tasks.registry import task_of
 from albert_tf.tasks.task import Task
 from albert_tf.text.tokenizers import Tokenizer
 from albert_tf.training.checkpoints import named_variables
+from albert_tf.training.distribution import all_sum
 from albert_tf.training.keras_optimizers import AdamW
 
 MEAN = "sum_over_batch_size"  # the default reduction of Keras losses
 # Keras's arguments that set the number of batches.
 STEPS = ("steps_per_epoch", "validation_steps", "steps")
 OUT_OF_DATA = "Your input ran out of data"
-
-
-def whole_numbers(x: Any) -> Any:
-    """Cast float64 tensors, which are means of integers, to int32."""
-    is_mean = tf.is_tensor(x) and x.dtype == tf.float64
-    return tf.cast(x, tf.int32) if is_mean else x
 
 
 def checked_smoothing(value: Any, objective: TaskObjective, loss: Any) -> float:
@@ -257,10 +252,16 @@ class NetworkModel(ModelWithTokenizer):
                 results.pop(metric.name, None)
         return results
 
-    def _symbolic_build(self, iterator=None, data_batch=None):
-        # Under a strategy, Keras passes the mean of the replicas' batches.
-        data_batch = tf.nest.map_structure(whole_numbers, data_batch)
-        super()._symbolic_build(iterator, data_batch)
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        # Under a strategy, Keras would pass the mean of the replicas' batches,
+        # whose numbers of rows may differ.
+        strategy = self._distribute_strategy
+        if strategy is not None and iterator is not None:
+            batch = next(next(iter(iterator))[2])
+            data_batch = tf.nest.map_structure(
+                lambda x: strategy.experimental_local_results(x)[0], batch
+            )
+        super()._maybe_symbolic_build(data_batch=data_batch)
 
     def train_step(self, data):
         """Train on a batch, in a graph that is freed along with the model."""
@@ -311,10 +312,15 @@ class NetworkModel(ModelWithTokenizer):
             uniform = {name: tf.zeros_like(x) for name, x in outputs.items()}
             soft = objective.soft_losses(outputs, uniform, 1.0, batch)
             losses += self.label_smoothing * (soft - losses)
-        total = tf.reduce_sum(losses * weights)
-        loss = tf.math.divide_no_nan(total, tf.reduce_sum(weights))
+        weight = tf.reduce_sum(weights)
+        loss = tf.math.divide_no_nan(tf.reduce_sum(losses * weights), weight)
         # Keras sums over replicas.
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        if training and replicas > 1:
+            # Keras logs the loss, the mean over the replica's rows; the
+            # gradients must add up to that of the mean over all rows.
+            share = tf.math.divide_no_nan(weight * replicas, all_sum(weight))
+            loss = share * loss + tf.stop_gradient((1.0 - share) * loss)
         return tf.add_n([loss, *self.losses]) / replicas
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):

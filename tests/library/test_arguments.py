@@ -15,7 +15,6 @@ import albert_tf
 from albert_tf.base.errors import InputError
 from albert_tf.library.base_model import check_keywords
 from albert_tf.library.models import Classifier, Tagger
-from albert_tf.library.network_model import whole_numbers
 from albert_tf.library.pretrained_model import Albert
 from albert_tf.library.task_model import TaskModel, checked_batch_size
 from albert_tf.tasks.registry import find
@@ -51,17 +50,6 @@ def test_batches_have_32_examples_by_default():
     assert [checked_batch_size(x) for x in (None, 1, 33)] == [32, 1, 33]
     with pytest.raises(InputError, match="at least 1. Received: batch_size=0"):
         checked_batch_size(0)
-
-
-def test_means_of_integers_are_integers():
-    """Float64 tensors are cast to int32; all other values are unchanged.
-
-    Keras computes such tensors as means of integers.
-    """
-    found = whole_numbers(tf.constant([2.0, 3.0], tf.float64))
-    assert found.dtype == tf.int32 and found.numpy().tolist() == [2, 3]
-    for x in (tf.constant([0.5]), tf.constant([2]), np.array([2.0]), None):
-        assert whole_numbers(x) is x
 
 
 def fake(**values):

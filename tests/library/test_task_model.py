@@ -289,12 +289,15 @@ def test_a_fine_tuned_model_keeps_or_changes_its_head(finished):
 
 
 @pytest.mark.slow
-def test_two_replicas_learn(tmp_path):
+@pytest.mark.parametrize("batch_size, largest_weight", [(16, 1), (15, 3)])
+def test_two_replicas_learn(tmp_path, batch_size, largest_weight):
     """Two replicas reach the weights of one replica, up to rounding.
 
+    Their batches may differ in size and in the sum of the examples' weights.
     The initial weights are large, so that gradients are clipped in the same way
     with one replica and with two.
     """
+    example_weights = np.linspace(1, largest_weight, 32)
     folder = tiny_tasks.make_model_dir(tmp_path, initializer_range=0.2)
     ends = []
     for names in (["CPU:0"], ["CPU:0", "CPU:1"]):
@@ -302,7 +305,13 @@ def test_two_replicas_learn(tmp_path):
         with tf.distribute.MirroredStrategy(names).scope():
             model = Classifier.load(folder, LABELS, classifier_dropout=0.0)
             model.compile(AdamW(RATE), metrics=["accuracy"])
-        model.fit(*columns(32, 1), batch_size=16, shuffle=False, verbose=0)
+        model.fit(
+            *columns(32, 1),
+            batch_size=batch_size,
+            sample_weight=example_weights,
+            shuffle=False,
+            verbose=0,
+        )
         ends.append(model.get_weights())
     for one, two in zip(*ends, strict=True):
         np.testing.assert_allclose(one, two, atol=1e-5)
