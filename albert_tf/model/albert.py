@@ -308,8 +308,8 @@ class AlbertModel(AlbertNetwork):
 
     Args:
       config: the architecture.
-      dtype: a Keras dtype policy, "float32" or "mixed_bfloat16". Under both
-        policies, softmax, norms, logits and losses are computed in float32.
+      dtype: a Keras dtype policy, such as "float32" or "mixed_bfloat16". Under
+        every policy, softmax, norms, logits and losses are computed in float32.
         Default: the global policy.
     """
 
@@ -413,7 +413,8 @@ class MaskedLMHead(ConfiguredLayer):
             kernel = tf.cast(embeddings.projection.float_kernel(), x.dtype)
             x = tf.matmul(x, kernel, transpose_b=True)  # [B, P, E]
         table = tf.cast(embeddings.word_embeddings, x.dtype)
-        return tf.einsum("bpe,ve->bpv", x, table) + self.output_bias
+        logits = tf.einsum("bpe,ve->bpv", x, table)
+        return logits + tf.cast(self.output_bias, x.dtype)
 
 
 @registered

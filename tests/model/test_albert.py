@@ -174,6 +174,21 @@ def test_bfloat16_is_near_float32(device):
     )
 
 
+@pytest.mark.parametrize(
+    "dtype, atol",
+    [("float64", 1e-4), ("float16", 0.05), ("mixed_float16", 0.05)],
+)
+def test_logits_are_float32_under_every_policy(dtype, atol):
+    """The heads return float32 logits that are near those in float32."""
+    golden = goldens.load("g1")
+    out = golden.outputs_of(golden.model(dtype=dtype))
+    for key in ("mlm_logits", "sop_logits"):
+        assert out[key].dtype == tf.float32
+        theirs = golden.outputs[key]
+        ours = np.reshape(out[key], theirs.shape)
+        np.testing.assert_allclose(ours, theirs, atol=atol)
+
+
 def test_logits_are_not_rounded_to_bfloat16():
     """In mixed precision, both heads compute their logits in float32."""
     golden = goldens.load("g1")
