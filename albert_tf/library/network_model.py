@@ -207,11 +207,12 @@ class NetworkModel(ModelWithTokenizer):
         self._official.metrics = [
             m for m in (*plain, *weighted) if isinstance(m, OfficialMetric)
         ]
+        self._compile_metrics = None  # else Keras may keep earlier metrics
         super().compile(
             optimizer=AdamW() if optimizer is None else optimizer,
             loss=loss,
-            metrics=plain,  # if None, Keras would keep the earlier metrics
-            weighted_metrics=weighted,
+            metrics=plain or None,
+            weighted_metrics=weighted or None,
             jit_compile=jit_compile,
             **kwargs,
         )

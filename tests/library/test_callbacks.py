@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tiny_tasks
 from tiny_fits import LABELS, RATE
+from tiny_runs import eagerly
 
 from albert_tf.library.models import Classifier
 
@@ -95,6 +96,24 @@ def test_every_metric_has_a_direction(model):
     for name, watch in watches.items():
         assert bool(watch.monitor_op(1.0, 0.0)) == (name in UP)
     assert "f1" not in model.get_metrics_result()
+
+
+@eagerly()
+def test_logs_of_a_subclass_s_own_step(shallow):
+    """Without metrics, `fit` logs what a subclass's `train_step` returns.
+
+    Metrics of an earlier `compile` do not remain.
+    """
+
+    class Own(Classifier):
+        def train_step(self, data):
+            return {"rows": len(data[0]["input_ids"])}
+
+    model = Own.load(shallow, LABELS)
+    model.compile(metrics=["accuracy"])
+    model.compile()
+    logs = model.fit(TEXTS, NAMES, epochs=1, batch_size=4, verbose=0)
+    assert logs.history == {"rows": [4]}
 
 
 @pytest.mark.slow
