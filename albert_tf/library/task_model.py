@@ -17,6 +17,7 @@ from albert_tf.library import feature_batches, task_loading, user_data
 from albert_tf.library.base_model import (
     ENCODER,
     check_keywords,
+    has_text,
     open_model,
     restore,
 )
@@ -229,6 +230,10 @@ class TaskModel(NetworkModel):
             self.encoded(parts[0])
             if any(has_spare_axis(self.task.objective, y) for y in parts[1:2]):
                 return x.map(lambda ids, y, *rest: (ids, y[..., 0], *rest))
+        if isinstance(x, keras.utils.PyDataset):
+            rule = "A `PyDataset` must return ids, as `tokenizer(texts)` does; "
+            rule += "texts may be in a `tf.data.Dataset`."
+            require(not has_text(x[0]), rule, x=type(x).__name__)
         return x
 
     def _arguments(self, x, y, weights, size, part, shuffle=False) -> dict:

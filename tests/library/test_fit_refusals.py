@@ -18,6 +18,16 @@ IDS = {"input_ids": np.array([[2, 5, 3], [2, 6, 3]], np.int32)}
 ENTROPY = keras.losses.SparseCategoricalCrossentropy()
 
 
+class Batches(keras.utils.PyDataset):
+    """A `PyDataset` with one batch of texts and labels."""
+
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, index):
+        return np.array(TEXTS), np.array([0, 1])
+
+
 def of(name, *x, **how):
     """Return a function that calls a method of its first argument."""
     return lambda model, path: getattr(model, name)(*x, **how)
@@ -68,6 +78,10 @@ def untrained(model, path):
         (of("fit", STREAM.map(lambda x, y: x)), "`y` must be giv"),
         (of("fit", STREAM, LABELS), "must be in the data set"),
         (of("fit", STREAM, **ONE), "must be in the data set"),
+        *(
+            (of(name, Batches()), "must return ids, as `tokenizer")
+            for name in ("fit", "evaluate", "predict")
+        ),
         (of("compile", loss=ENTROPY), "`from_logits=True`"),
         (of("compile", loss=ENTROPY.name), "`from_logits=True`"),
         (of("save", "film.h5"), "must be a `.keras`"),
