@@ -4,8 +4,11 @@ The card is derived from the files in the model directory and from the metadata
 of the records that the run read last.
 """
 
+import json
 import os
-from collections.abc import Mapping
+import re
+import shlex
+from collections.abc import Iterable, Mapping
 
 from albert_tf.base import files
 from albert_tf.base.settings import FLAG_FILE
@@ -57,6 +60,30 @@ def number(value: object) -> str:
     return f"{value:,}" if whole else str(value)
 
 
+def longest_run(text: str) -> int:
+    """Return the number of backticks in the longest run of backticks."""
+    return max(map(len, re.findall("`*", text)))
+
+
+def code(name: object) -> str:
+    """Return a name, such as a path or a label, as a Markdown code span.
+
+    Unprintable characters, such as line feeds, become escapes.
+    """
+    escapes = {x: ascii(x)[1:-1] for x in str(name) if not x.isprintable()}
+    text = str(name).translate(str.maketrans(escapes)) or " "
+    ticks = "`" * (longest_run(text) + 1)
+    space = " " * ("`" in (text[0], text[-1]) or text[0] == text[-1] == " ")
+    return f"{ticks}{space}{text}{space}{ticks}"
+
+
+def block(lines: Iterable[str], language: str = "") -> list[str]:
+    """Return the lines of a Markdown code block."""
+    text = "\n".join(lines)
+    ticks = "`" * max(3, longest_run(text) + 1)
+    return [ticks + language, text, ticks]
+
+
 def parse_flags(flagfile: str) -> dict[str, str]:
     """Return {flag: value}, parsed from the text of a run's flagfile.
 
@@ -81,13 +108,13 @@ def shape_of(config: dict) -> str:
 
 
 def sources_of(flags: dict[str, str]) -> dict[str, str]:
-    """Return {name: value} for a run's inputs.
+    """Return {name: Markdown} for a run's inputs.
 
     "Text", if known, is the amount of text from which the last records were
     made.
     """
     sources = {
-        name: flags[flag]
+        name: code(flags[flag])
         for flag, name in INPUT_FLAGS.items()
         if flags.get(flag) not in (None, "", "None")
     }
@@ -121,15 +148,16 @@ def rows_of(folder: str, split: str) -> list[dict]:
 def metrics_of(folder: str) -> dict[str, dict[str, float]]:
     """Return {split: metrics} of the last evaluation.
 
-    The name of a split includes the evaluated file, if known, because it may
-    differ from the run's own. After pretraining, the metrics include the step.
+    The name of a split, in Markdown, includes the evaluated file, if known,
+    because it may differ from the run's own. After pretraining, the metrics
+    include the step.
     """
     measured = files.read_optional_json(folder, "metrics.json")
     splits = {}
     for split, values in measured.items():
         if isinstance(values, dict):
             file = measured.get(f"{split}_file")
-            splits[f"{split} of {file}" if file else split] = values
+            splits[f"{split} of {code(file)}" if file else split] = values
     last = [] if splits else rows_of(folder, "eval")[-1:]
     return splits | {
         row["split"]: {k: v for k, v in row.items() if k != "split"}
@@ -139,29 +167,30 @@ def metrics_of(folder: str) -> dict[str, dict[str, float]]:
 
 def loading(form: str, kind: str, name: str) -> str:
     """Return code to load a model, or a command to convert or export it."""
+    text, word = json.dumps(name, ensure_ascii=False), shlex.quote(name)
     if form == "sentence_transformers":
         return (
             "from sentence_transformers import SentenceTransformer\n\n"
-            f'model = SentenceTransformer("{name}")\n'
+            f"model = SentenceTransformer({text})\n"
             'vectors = model.encode(["A fine film."])'
         )
     if form == "huggingface":
         cls = CLASSES.get(kind, "AutoModelForSequenceClassification")
         return (
             f"from transformers import AutoTokenizer, {cls}\n\n"
-            f'tokenizer = AutoTokenizer.from_pretrained("{name}")\n'
-            f'model = {cls}.from_pretrained("{name}")'
+            f"tokenizer = AutoTokenizer.from_pretrained({text})\n"
+            f"model = {cls}.from_pretrained({text})"
         )
     if kind == PHONEMES:
         return (
-            f"python -m albert_tf.convert_checkpoint --input={name} "
+            f"python -m albert_tf.convert_checkpoint --input={word} "
             "--output=converted --to=huggingface"
         )
     if kind:
         return (
-            f"python -m albert_tf.export --model_dir={name} --export_dir=served"
+            f"python -m albert_tf.export --model_dir={word} --export_dir=served"
         )
-    return f'import albert_tf\n\nalbert = albert_tf.load("{name}")'
+    return f"import albert_tf\n\nalbert = albert_tf.load({text})"
 
 
 def head_of(form: str, kind: str) -> list[str]:
@@ -195,20 +224,25 @@ def purpose_of(task: Mapping, kind: str) -> str:
             "text segments."
         )
     sentence = f" for the task {task['name']} ({task['kind']})."
-    labels = ", ".join(map(str, task.get("labels", ())))
+    labels = ", ".join(map(code, task.get("labels", ())))
     return f"{sentence} Its labels: {labels}." if labels else sentence
 
 
 def metrics_table(metrics: Mapping[str, Mapping]) -> list[str]:
-    """Return the lines of a table of {split: metrics}."""
+    """Return the lines of a table of {split: metrics}.
+
+    Even in a code span, a bar would divide a cell unless it is escaped.
+    """
     if not metrics:
         return ["None were measured."]
     rows = [
-        f"| {split} | {metric} | {number(value)} |"
+        (split, metric, number(value))
         for split, values in metrics.items()
         for metric, value in values.items()
     ]
-    return ["| split | metric | value |", "|---|---|---|", *rows]
+    cells = ((cell.replace("|", r"\|") for cell in row) for row in rows)
+    lines = [f"| {' | '.join(row)} |" for row in cells]
+    return ["| split | metric | value |", "|---|---|---|", *lines]
 
 
 NO_SOURCES = ["Unknown: the model was not trained by a run of albert_tf."]
@@ -245,7 +279,7 @@ def card(folder: str, source: str, form: str) -> str:
     sections = {
         "Trained on": trained_on or NO_SOURCES,
         "Metrics": metrics_table(metrics_of(source)),
-        "How to load it": [f"```{language}", loading(form, kind, name), "```"],
+        "How to load it": block([loading(form, kind, name)], language),
     }
     notes = [
         f"- Step {row['step']}: {row['note']}"
@@ -255,10 +289,10 @@ def card(folder: str, source: str, form: str) -> str:
     if notes:
         sections["Notes"] = notes
     if records := settings_of_records(flags):
-        sections["Settings of the records"] = ["```", *records, "```"]
+        sections["Settings of the records"] = block(records)
     if flagfile:
-        sections["Flags of the run"] = ["```", flagfile, "```"]
-    lines = [*head_of(form, kind), MARK, "", f"# {name}", ""]
+        sections["Flags of the run"] = block([flagfile])
+    lines = [*head_of(form, kind), MARK, "", f"# {code(name)}", ""]
     lines += [
         f"An ALBERT model ({shape_of(config)}){purpose_of(task, kind)}",
         "",

@@ -117,8 +117,9 @@ def test_a_card_names_the_examples_of_its_metrics(finished, opinions, copy):
     run(**values, do_eval=True, eval_file=other)
     lines = (copy / "README.md").read_text("utf-8").splitlines()
     rows = [line for line in lines if line.startswith("| ")]
-    assert f"| eval of {other} | examples | 300 |" in rows
-    assert f"| predict of {opinions['predict_file']} | examples | 37 |" in rows
+    assert f"| eval of `{other}` | examples | 300 |" in rows
+    predicted = opinions["predict_file"]
+    assert f"| predict of `{predicted}` | examples | 37 |" in rows
     assert not any(opinions["eval_file"] in row for row in rows)
 
 

@@ -1,6 +1,8 @@
 """A folder's model card, derived from the model directory."""
 
+import ast
 import json
+import shlex
 
 import pytest
 
@@ -35,14 +37,67 @@ def test_a_card_says_where_a_model_comes_from(tmp_path):
     head = text.split("---")[1]
     assert "license: other" in head and "text-classification" in head
     for expected in (
-        *("bad, good", "- Examples: reviews.tsv", "- First weights: base"),
-        *("| eval of dev.tsv | accuracy | 0.875 |", "| predict | loss | 0.5 |"),
-        "| eval of dev.tsv | examples | 1,200 |",
+        *("- Examples: `reviews.tsv`", "- First weights: `base`"),
+        "| eval of `dev.tsv` | accuracy | 0.875 |",
+        "| eval of `dev.tsv` | examples | 1,200 |",
+        "| predict | loss | 0.5 |",
         *("albert_tf.export --model_dir=", flags.strip(), "```bash\n"),
-        "for the task reviews (classification). Its labels: bad, good.\n",
+        "for the task reviews (classification). Its labels: `bad`, `good`.\n",
     ):
         assert expected in text
     assert "- Data" not in text and "## Flags of the run" in text
+
+
+NAMES = [
+    "a|b",
+    "`c`",
+    "d``e",
+    " f ",
+    "g\nh",
+    "<b>",
+    "*i*",
+    "[j](k)",
+    "$l",
+    "'\"",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_shown_as_it_is(tmp_path, name):
+    """No name of a file, folder or label changes the structure of a card.
+
+    Its code, command and flags contain the name literally. Unprintable
+    characters are shown as escapes.
+    """
+    markdown = pytest.importorskip("markdown_it").MarkdownIt("commonmark")
+    parse = markdown.enable("table").parse
+    shown = name.replace("\n", "\\n")
+    task = {"name": "x", "kind": "regression", "labels": [name]}
+    metrics = {"eval_file": name, "eval": {"loss": 0.5, "pearson": 0.7}}
+    (tmp_path / name).mkdir()
+    folder = model(tmp_path / name, task_json=task, metrics_json=metrics)
+    flags = f"--train_file={shown}\n--note=```\n# x"
+    (tmp_path / name / "run.flags").write_text(flags)
+    for form in ("model_dir", "huggingface"):
+        tokens = parse(card("", folder, form).split(MARK)[1])
+        spans = [
+            span.content
+            for token in tokens
+            for span in token.children or ()
+            if span.type == "code_inline"
+        ]
+        assert spans == [shown] * 5  # title, label, file, two rows
+        assert sum(token.type == "heading_open" for token in tokens) == 5
+        assert sum(token.type == "td_open" for token in tokens) == 6
+        command, written = (x.content for x in tokens if x.type == "fence")
+        assert written == flags + "\n"
+        if form == "model_dir":
+            assert f"--model_dir={name}" in shlex.split(command)
+        else:
+            calls = [
+                x for x in ast.walk(ast.parse(command)) if hasattr(x, "args")
+            ]
+            assert [call.args[0].value for call in calls] == [name, name]
 
 
 def test_a_card_names_tables_in_memory(tmp_path):
@@ -52,7 +107,7 @@ def test_a_card_names_tables_in_memory(tmp_path):
     (tmp_path / "run.flags").write_text(flags)
     write_card(folder, folder)
     text = (tmp_path / CARD).read_text("utf-8")
-    assert "- Examples: train_file (DataFrame)\n" in text
+    assert "- Examples: `train_file (DataFrame)`\n" in text
 
 
 def test_a_card_of_a_pretrained_model(tmp_path):
@@ -118,7 +173,7 @@ def test_a_card_is_titled_by_its_folder(path, tmp_path, monkeypatch):
 def test_a_card_without_a_run_says_what_is_not_known(tmp_path):
     """The card of an empty folder lists no flags and no metrics."""
     text = card(str(tmp_path), "", "model_dir")
-    assert "\n# albert\n" in text and "Unknown: the model was" in text
+    assert "\n# `albert`\n" in text and "Unknown: the model was" in text
     assert "None were measured." in text and "Flags" not in text
     assert "library_name: albert_tf\n" in text
 
