@@ -17,10 +17,10 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from glob import escape
-from glob import glob as local_glob
 from typing import Any, BinaryIO
 
 from albert_tf.base.errors import InputError, require
+from albert_tf.base.local_patterns import local_glob
 from albert_tf.base.remote_files import RawRemoteFile, remote, remote_glob
 
 STANDARD_INPUT = "-"  # file name that means standard input
@@ -107,13 +107,10 @@ def matches(pattern: str, folder: str = "") -> list[str]:
     a hidden file matches only if the pattern contains its leading dot.
     """
     pattern = join(escape(folder), pattern)
-    if is_remote(pattern):
-        paths = remote_glob(pattern)
-    else:
-        paths = local_glob(pattern, recursive=True)
+    paths = (remote_glob if is_remote(pattern) else local_glob)(pattern)
     if "**" in pattern:  # `**` also matches the folders themselves
         paths = [path for path in paths if not os.path.isdir(path)]
-    return sorted(path for path in paths if not is_unfinished(path))
+    return sorted({path for path in paths if not is_unfinished(path)})
 
 
 def require_no_pattern(name: str, path: str) -> None:
@@ -489,7 +486,10 @@ def glob(
         require(matched, rule)
         matched = [path for path in matched if not left_out(pattern, path)]
         for path in matched:
-            hint = f"{path} (did you mean {join(path, '*')}?)"
+            folder, name = posixpath.split(pattern)
+            direct = is_literal or is_remote(path)
+            inside = (path, "*") if direct else (folder, "**", name)
+            hint = f"{path} (did you mean {join(*inside)}?)"
             rule = f"{what} must name files. Received a directory: {hint}"
             require(legal_folder(path) or not is_folder(path), rule)
             broken = os.path.islink(path) and not exists(path)

@@ -50,6 +50,22 @@ def test_two_stars_reach_every_depth(folder):
         files.matches(f"file://{pattern}")
 
 
+def test_links_between_folders_have_an_end(folder):
+    """`**` follows links to folders, except back to a folder above the link.
+
+    Each file is found once.
+    """
+    other = folder.parent / f"{folder.name}_other"
+    other.mkdir()
+    (other / "d.txt").touch()
+    (folder / "to").symlink_to(other)
+    (other / "back").symlink_to(folder)
+    names = ["a.txt", "b.txt", "sub/c.txt", "to/d.txt"]
+    for pattern in ("**", "**/*.txt", "**/[a-d].txt"):
+        paths = files.matches(f"{folder}/{pattern}")
+        assert paths == [f"{folder}/{name}" for name in names]
+
+
 @pytest.mark.parametrize("scheme", ["{}", "file://{}"])
 def test_a_folder_s_own_name_is_no_pattern(folder, scheme):
     """Brackets and stars in the name of the searched folder are literal."""
@@ -342,8 +358,13 @@ def test_glob_says_what_is_wrong(folder):
     assert both == [f"{folder}/a.txt", f"{folder}/b.txt"]
     with pytest.raises(InputError, match="match at least one file.*no"):
         files.glob(f"{folder}/a.txt,{folder}/no*", "`input_file`")
-    with pytest.raises(InputError, match=r"a directory.*did you mean .*/\*"):
-        files.glob(f"{folder}/s*", "`input_file`")
+    for pattern, hint in (("s*", "*/s*"), ("sub", "sub/*"), ("*", "*/*")):
+        hint = f"{folder}/{hint}?".replace("*/", "**/")
+        with pytest.raises(InputError) as error:
+            files.glob(f"{folder}/{pattern}", "`input_file`")
+        assert f"a directory: {folder}/sub (did you mean {hint})" in str(
+            error.value
+        )
     with pytest.raises(InputError, match="must not be empty"):
         files.glob(" ,", "`input_file`")
 
