@@ -131,6 +131,28 @@ def test_home_is_found_in_every_path(monkeypatch):
     assert config.text == "~/,~/"
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"table": r"C:\Users\me"},
+        {"table": "a,d:/b"},
+        {"names": ["a", "c:/b"]},
+        {"model_dir": "C:/m"},
+    ],
+)
+def test_a_windows_path_is_an_error(values):
+    """A path with a drive is an error, because it would name a new folder.
+
+    Texts, addresses and names with a colon are unchanged.
+    """
+    (name,) = values
+    with pytest.raises(InputError, match=f"/mnt/c/.* Received: {name}="):
+        program(**{"model_dir": "m"} | values)
+    legal = {"table": "c:d", "text": "C:/", "names": ["gs://a", "x://b"]}
+    config, _ = program(model_dir="m:0.5,n", **legal)
+    assert (config.table, config.text) == ("c:d", "C:/")
+
+
 def test_a_program_may_ask_what_was_given():
     """A program can receive the names of the settings that its caller passed.
 
