@@ -1,6 +1,7 @@
 """Notes on the examples of a split: labels and texts that may be mistakes."""
 
 import itertools
+import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -23,9 +24,9 @@ UNSPACED_SCRIPTS = (
     "HALFWIDTH KATAKANA",
 )
 UNSPACED_SHARE = 0.1  # of the pairs of adjacent words
-# Characters besides `,` that may separate the classes in a cell; some are
-# Arabic or Chinese.
-SEPARATORS = ";|/\u060c\u061b\u3001\uff0c\uff1b"
+# Names that suggest that a cell contains several classes, with a separator
+# other than `,` (some are Arabic or Chinese), or flags with spaces.
+JOINED = re.compile(r"[;|/\u060c\u061b\u3001\uff0c\uff1b]|^[01]( [01])+$")
 
 
 def label_counts(
@@ -79,7 +80,7 @@ def label_notes(task: Task, counts: dict[str, int]) -> list[str]:
     for group in similar_labels(ranked)[:3]:
         names = ", ".join(map(repr, group))
         lines.append(f"Note: these classes may be the same: {names}")
-    joined = [x for x in ranked if any(sign in x for sign in SEPARATORS)]
+    joined = [label for label in ranked if JOINED.search(label)]
     if task.kind == "multilabel" and joined:
         lines.append(
             "Note: several classes in a cell must be separated by `,` or be "

@@ -76,6 +76,8 @@ def test_classes_that_look_alike(labels, alike):
         ("multilabel", ["a|b", "c"], [[1.0, 0], [0, 1]], "'a|b' is one class"),
         ("multilabel", ["a、b", "c"], [[1, 0], [0, 1]], "'a、b' is one class"),
         ("multilabel", ["a،b", "c"], [[1, 0], [0, 1]], "'a،b' is one class"),
+        ("multilabel", ["1 0", "0 1"], [[1, 0], [0, 1]], "'1 0' is one class"),
+        ("multilabel", ["10 1", "1 a"], [[1, 0], [0, 1]], ""),
         ("classification", ["a;b", "c"], [0, 1], ""),
         (
             "classification",
