@@ -100,7 +100,8 @@ def csv_cells(lines: Lines, path: str, bad: Handler = stop) -> Cells:
             cells = next(reader, None)
         except csv.Error as error:
             rule = "a CSV record must be well-formed, with commas between cells"
-            bad(BadData(f"{path}:{first}: {rule}: {error}"), b"")
+            received = f"{path}:{first}: {rule}. Received: {error}"
+            bad(BadData(received), b"")
             continue
         if cells is None:
             return

@@ -64,7 +64,7 @@ def test_a_long_csv_cell(tmp_path):
         ("t.tsv", "a\tb\nx\ty\nx\n", ["t.tsv:3", "2 columns (a, b)", "1 col"]),
         ("t.tsv", "a\tb\n\nx\ty\n", ["t.tsv:2"]),
         ("t.csv", "a,b\nx,y,z\n", ["t.csv:2", "3 columns"]),
-        ("t.csv", 'a,b\n"x,y\n', ["t.csv:2", "well-formed"]),
+        ("t.csv", 'a,b\n"x,y\n', ["t.csv:2", "cells. Received: une"]),
         ("t.jsonl", '{"a": 1}\n{"a": }\n', ["t.jsonl:2", "JSON object"]),
         ("t.jsonl", "[1]\n", ["t.jsonl:1", "JSON object"]),
         ("t.jsonl", "[" * 100_000, ["t.jsonl:1", "JSON object"]),
