@@ -16,6 +16,11 @@ from albert_tf.base import program
 from albert_tf.base.errors import require
 from albert_tf.finetuning import evaluation
 from albert_tf.finetuning.evaluation import Metrics, TaskEvaluator, bucketed
+from albert_tf.finetuning.finetuning_run import (
+    KeepThreshold,
+    claim_folders,
+    run_training,
+)
 from albert_tf.finetuning.finetuning_setup import (
     CONFIGS,
     DEFAULTS,
@@ -25,13 +30,10 @@ from albert_tf.finetuning.finetuning_setup import (
     seed_dir,
 )
 from albert_tf.finetuning.finetuning_trainer import (
-    KeepThreshold,
     check_partners,
-    claim_folders,
     make_batches,
     make_trainer,
     prepare_jobs,
-    run_training,
 )
 from albert_tf.finetuning.multitask import finetune_together
 from albert_tf.finetuning.soft_targets import objective_of, teach

@@ -16,14 +16,13 @@ from albert_tf.finetuning.evaluation import (
     write_metrics,
     write_report,
 )
+from albert_tf.finetuning.finetuning_run import claim_folders, run_training
 from albert_tf.finetuning.finetuning_setup import Job, Settings
 from albert_tf.finetuning.finetuning_trainer import (
     FinetuningTrainer,
-    claim_folders,
     make_batches,
     make_trainer,
     prepare_jobs,
-    run_training,
 )
 from albert_tf.finetuning.recipe import RecipeConfig
 from albert_tf.finetuning.soft_targets import objective_of
