@@ -13,7 +13,7 @@ from project_file import PROJECT, ROOT
 
 PACKAGE = ROOT / "albert_tf"
 SCRIPTS = ("create_pretraining_data", "pretrain", "finetune")
-MAX_LINES = 500
+MAX_LINES = 550
 
 # A module imports from its own package and from packages to its left. A module
 # directly in `albert_tf` is a command, which may import from all packages.
@@ -136,7 +136,7 @@ def test_only_one_module_knows_absl():
 
 
 def test_modules_are_short():
-    """Modules and scripts have at most 500 lines."""
+    """Modules and scripts have about 500 lines, and at most 550."""
     paths = [*MODULES.values(), *ROOT.glob("*.py")]
     lengths = {p.name: len(p.read_text().splitlines()) for p in paths}
     assert {k: n for k, n in lengths.items() if n > MAX_LINES} == {}
