@@ -355,7 +355,11 @@ class Program:
         return self._configs(values | lists)
 
     def set_by_user(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
-        """Return {"set_by_user": settings} if the function accepts it."""
+        """Return {"set_by_user": settings} if the function accepts it, else {}.
+
+        Args:
+          names: the names or aliases of the settings that the user set.
+        """
         if "set_by_user" not in inspect.signature(self.function).parameters:
             return {}
         settings = (self.aliases.get(name, name) for name in names)

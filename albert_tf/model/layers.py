@@ -67,7 +67,7 @@ class Dense(keras.layers.Dense):
         return {v.name: v for v in both}
 
     def quantize(self, mode=None, type_check=True, **kwargs):
-        """Quantize the kernel, although Keras rejects subclasses by default."""
+        """Quantize the kernel; skip Keras's check, which rejects subclasses."""
         super().quantize(mode, type_check=False, **kwargs)
 
     def float_kernel(self) -> tf.Tensor:

@@ -39,7 +39,7 @@ def is_tpu(strategy: tf.distribute.Strategy | None = None) -> bool:
 
 
 class WeakGradient:
-    """A registered gradient that only its graph keeps alive."""
+    """A registry entry that does not keep its gradient function alive."""
 
     def __init__(self, gradient: Callable):
         self.gradient = weakref.ref(gradient)

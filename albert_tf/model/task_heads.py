@@ -63,7 +63,7 @@ class AlbertWithHead(AlbertNetwork):
         raise NotImplementedError
 
     def compute(self, input_ids, input_mask, segment_ids, seed=None, **further):
-        """Return the outputs of `head` for the inputs of `AlbertModel`."""
+        """Encode a batch with `AlbertModel`; return the outputs of `head`."""
         inputs = input_ids, input_mask, segment_ids
         # The pooled output needs only [CLS] from the last block.
         positions = input_ids[:, :0] if self.reads_pooled else None

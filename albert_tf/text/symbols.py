@@ -66,7 +66,7 @@ class SymbolTable(Vocabulary):
 
     @functools.cached_property
     def labels(self) -> dict[str, int]:
-        """{word: label} for each word that has its own label."""
+        """{word: label} for all words except the two reserved ones."""
         return {x: i for i, x in enumerate(self.words) if i > OTHER_LABEL}
 
     def with_words(self, words: Iterable[str]) -> "SymbolTable":

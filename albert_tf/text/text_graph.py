@@ -82,7 +82,7 @@ def with_final_sigma(strings: tf.Tensor, pattern: str | None) -> tf.Tensor:
 
 
 class SentencePieceGraph(tf.Module):
-    """The graph of a `SentencePieceTokenizer`."""
+    """A graph that computes the ids of a `SentencePieceTokenizer`."""
 
     def __init__(self, tokenizer: Tokenizer):
         import tensorflow_text as tf_text
@@ -96,7 +96,7 @@ class SentencePieceGraph(tf.Module):
         self._expansion = tf.RaggedTensor.from_row_splits(values, splits)
 
     def prepared(self, strings: tf.Tensor) -> tf.Tensor:
-        """Prepare strings [B] for the model.
+        """Replace invalid bytes and final sigmas in strings [B].
 
         The number of characters in each string stays the same.
         """
@@ -117,7 +117,7 @@ class SentencePieceGraph(tf.Module):
 
 
 class WordPieceGraph(tf.Module):
-    """The graph of a `WordPieceTokenizer`."""
+    """A graph that computes the ids of a `WordPieceTokenizer`."""
 
     def __init__(self, tokenizer: Tokenizer):
         import tensorflow_text as tf_text
@@ -142,7 +142,7 @@ class WordPieceGraph(tf.Module):
         )
 
     def prepared(self, strings: tf.Tensor) -> tf.Tensor:
-        """Prepare strings [B] for the model.
+        """Replace invalid bytes, NUL and final sigmas in strings [B].
 
         The number of characters in each string stays the same.
         """
@@ -358,7 +358,7 @@ class Characters:
 
 
 class SentencePieceOffsets(tf.Module):
-    """The graph of a `SentencePieceTokenizer` that also returns offsets."""
+    """A graph that computes a `SentencePieceTokenizer`'s ids and offsets."""
 
     def __init__(self, graph: SentencePieceGraph, tokenizer: Tokenizer):
         super().__init__()
@@ -397,7 +397,7 @@ class SentencePieceOffsets(tf.Module):
 
 
 class WordPieceOffsets(tf.Module):
-    """The graph of a `WordPieceTokenizer` that also returns offsets."""
+    """A graph that computes a `WordPieceTokenizer`'s ids and offsets."""
 
     def __init__(self, graph: WordPieceGraph, tokenizer: Tokenizer):
         super().__init__()

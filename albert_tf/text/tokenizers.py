@@ -140,7 +140,7 @@ class Tokenizer(Vocabulary):
 
     @abc.abstractmethod
     def _compile(self) -> bytes:
-        """Compile and return `with_rules`."""
+        """Compile the rules of `config` into a model; see `with_rules`."""
 
     def _rules_hash(self, rules: bytes) -> bytes:
         """Return a hash of `with_rules` and everything that determines it."""
@@ -162,7 +162,7 @@ class Tokenizer(Vocabulary):
         return final_sigma(self.normalize, self.config) if lowers else None
 
     def _prepared(self, text: str) -> str:
-        """Prepare a text for `with_rules` without changing its length."""
+        """Replace each lone surrogate and final sigma with one character."""
         if text.isascii():
             return text
         text = SURROGATE.sub(REPLACEMENT, text)
