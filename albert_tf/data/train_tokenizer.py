@@ -109,7 +109,10 @@ def _lines(config: TrainTokenizerConfig, counts: Counter) -> Iterator[str]:
 
 
 def _long_word(word: str) -> Iterator[str]:
-    """Cut a long word after characters such as punctuation marks."""
+    """Cut a word that is too long after characters of the kind `ALONE`.
+
+    These include punctuation; a word without such characters is not cut.
+    """
     while len(word.encode()) > MAX_SENTENCE_BYTES:
         head = word.encode()[:MAX_SENTENCE_BYTES].decode(errors="ignore")
         ends = range(len(head), 0, -1)

@@ -216,7 +216,10 @@ class BudgetClock(Clock):
         return step + self.steps_to(self.end, step)
 
     def most(self, step: int) -> int:
-        """Return half of the remaining steps; `advance` may change."""
+        """Return half of the remaining steps.
+
+        The other half may not be needed, because `advance` may change.
+        """
         return -(-self.steps_to(self.end, step) // 2)
 
     def measure(

@@ -344,7 +344,7 @@ class Hook:
         """Act once, before the first step."""
 
     def after(self, run: Run, window: Window) -> None:
-        """Act after a window of steps; hooks are called in order."""
+        """Act after a window of steps, and after the run's earlier hooks."""
 
     def end(self, run: Run) -> None:
         """Act once, when the run ends without an error."""

@@ -94,7 +94,7 @@ def _total(counts: Iterable[Counter]) -> Counter:
 
 
 def _end(values, name: str, path: str) -> None:
-    """Write the single value of a collection as JSON."""
+    """Add a step that writes a collection's only value as JSON."""
     write = functools.partial(files.write_json, path)
     _ = values | f"write {name}" >> beam.Map(write)
 

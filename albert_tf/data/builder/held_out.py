@@ -185,7 +185,7 @@ def hold_out(fraction: float, measured: ShardTotals) -> HeldOut:
 
 
 class PartsOfShard(NamedTuple):
-    """The D parts of one shard in the bucket at the border."""
+    """The D parts of one shard whose hash bucket is at the border."""
 
     shard: int
     keys: list[int]
@@ -204,9 +204,9 @@ def _divisible(documents: Documents) -> np.ndarray:
 def measure_parts(
     recipe: BuildSpec, item: tuple[int, str], held_out: HeldOut
 ) -> PartsOfShard | None:
-    """Return the parts of a shard in the bucket at the border.
+    """Return the parts of a shard whose hash bucket is at the border.
 
-    The result is None if the shard is empty or no parts are needed.
+    The result is None if the shard is empty, or if `held_out.wanted` is 0.
     """
     number, path = item
     documents = read_shard(path, recipe.id_type) if held_out.wanted else None
@@ -342,7 +342,7 @@ def _held_out_range(
 def split_documents(
     recipe: BuildSpec, documents: Documents, border: Border, split: str
 ) -> Documents:
-    """Return the text in a shard that belongs to a split."""
+    """Return only the training text or the held-out text of `documents`."""
     held_out, divided = border.masks(documents)
     in_split = held_out == (split == EVAL)
     if not divided.any():

@@ -78,7 +78,7 @@ def _truncate(
     sizes: np.ndarray,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Shorten ranges to `sizes` tokens, at random ends."""
+    """Shorten ranges to `sizes` tokens; cut each token from a random end."""
     front = rng.binomial(end - start - sizes, 0.5)
     return start + front, start + front + sizes
 

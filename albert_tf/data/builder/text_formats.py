@@ -214,7 +214,7 @@ def _parse_articles(
 
 
 def _received(record: object, field: str) -> str:
-    """Describe a record without text, for error messages."""
+    """Describe a record in which `field` is not text, for error messages."""
     if not isinstance(record, dict):
         return "no object"
     if field in record:

@@ -113,7 +113,7 @@ def parse_padded(
 def check_predictions(
     batch: dict[str, tf.Tensor], names: tf.Tensor
 ) -> tf.Operation | None:
-    """Raise an error at run time for illegal weights or predicted padding.
+    """Raise an error at run time for illegal weights or masked padding.
 
     Args:
       batch: static records with legal integers.

@@ -347,7 +347,7 @@ class Budget:
         return setup
 
     def hooks(self, setup: Setup, evaluate: Callable[[int], Any]) -> list[Hook]:
-        """Return the hooks that the clock needs.
+        """Return the hooks that the clock needs, or [] without a clock.
 
         Args:
           setup: the run.
