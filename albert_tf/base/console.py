@@ -38,9 +38,10 @@ class Progress:
         self.start = self.last_line = time.monotonic()
 
     def advance(self, steps: int, text: str) -> None:
-        """Advance by a number of steps and show a line of values.
+        """Advance by a number of steps, and show `text`.
 
-        A log line appears only every 20 seconds and at the end.
+        If log lines replace the bar, one appears at most every 20 seconds, and
+        at the end.
         """
         self.done += steps
         self.bar.total = self.total

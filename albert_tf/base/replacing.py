@@ -112,7 +112,7 @@ def check_unused(name: str, folder: str, patterns: Iterable[str]) -> None:
 
 
 def _upload(folder: str, path: str) -> None:
-    """Replace the contents of a folder with the contents of a local folder.
+    """Replace the contents of `path` with the contents of a local folder.
 
     All new files are copied under temporary names before old files are removed.
     """
@@ -160,7 +160,8 @@ def _is_fixed(path: str) -> bool:
 def atomic_folder(path: str, replace: bool = False) -> Iterator[str]:
     """Yield a temporary folder that becomes `path` if the block succeeds.
 
-    The temporary folder is local, and is copied if `path` is fixed.
+    The temporary folder is renamed or, if `path` is fixed (see `_is_fixed`),
+    copied from a local disk.
 
     Args:
       path: the folder.
@@ -168,8 +169,9 @@ def atomic_folder(path: str, replace: bool = False) -> Iterator[str]:
         checks these files.
 
     Raises:
-      InputError: if `path` is not new or empty, before or after the block, and
-        `replace` is False; or if the parent of a new folder is not writable.
+      InputError: if `replace` is False and `path` is not free (see
+        `files.is_free`) before or after the block, or if the parent of a new
+        folder is not writable.
     """
     rule = "The folder must be new or empty; its files were left unchanged."
     require(replace or files.is_free(path), rule, folder=path)
