@@ -198,7 +198,7 @@ class AlbertConfig:
         return self.num_attention_heads * self.head_size
 
     def group(self, layer: int) -> int:
-        """Return the index of a layer's group, as in the release."""
+        """Return the index of a layer's group of consecutive layers."""
         return layer * self.num_hidden_groups // self.num_hidden_layers
 
     def with_layers(self, layers: int | None) -> "AlbertConfig":

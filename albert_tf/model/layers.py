@@ -27,7 +27,7 @@ LAYER_NORM_EPSILON = 1e-12  # as in the release's contrib.layers.layer_norm
 
 
 class LayerNorm(keras.layers.LayerNormalization):
-    """Layer norm with fewer passes over memory in training and on TPUs.
+    """Keras's layer norm with fewer passes over memory, if training or on TPUs.
 
     On TPUs, the mean and the variance are computed in one pass so that the
     compiler can compute both sums together with the preceding matrix product.

@@ -249,8 +249,8 @@ def _norm_gradient(upstream, standard, scale, gamma):
 def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float):
     """Normalize x [..., H] along its last axis, then scale and shift it.
 
-    All tensors are float32. The normalized x and one number per row are kept
-    for the backward pass.
+    All tensors are float32. The normalized x and the inverse standard deviation
+    of each row are kept for the backward pass.
     """
     y, standard, scale = _norm(x, gamma, beta, epsilon)
 

@@ -170,8 +170,9 @@ def of_each(function: Function, texts: Iterable[str]) -> list[str]:
 def normalizing_map(charsmap: bytes, config: TextConfig) -> bytes:
     """Return a map equivalent to `normalize` followed by `charsmap`.
 
-    A character's neighbors matter only for a capital sigma (`final_sigma`),
-    and in sequences that the map treats as a unit.
+    The map replaces single characters, and the sequences that `charsmap` or
+    `normalize` treats as a unit. Neighbors of a character matter otherwise only
+    for a capital sigma, which `final_sigma` handles instead.
     """
     apply_map = map_function(charsmap)
 

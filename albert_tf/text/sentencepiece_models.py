@@ -50,9 +50,9 @@ def charsmap_keys(charsmap: bytes) -> tuple[str, ...]:
     """Return the texts that a compiled character map replaces.
 
     The map consists of the size of a double-array trie, the trie itself
-    (https://github.com/s-yata/darts-clone), and the replacements. SentencePiece
-    follows the indices in the trie without checking that they are within its
-    bounds.
+    (https://github.com/s-yata/darts-clone), and the replacements. This function
+    checks that the indices in the trie are within its bounds, because
+    SentencePiece follows them without a check.
 
     Raises:
       InputError: if the map is damaged.
