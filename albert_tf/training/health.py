@@ -216,7 +216,10 @@ def loss_notes(
 
 
 def mask_notes(masked_share: float | None) -> dict[str, str]:
-    """Return {kind: warning} if the predicted share is unusual, else {}."""
+    """Return {kind: warning} if the share of predicted tokens is unusual.
+
+    The result is {} if the share is usual or unknown.
+    """
     low, high = MASK_RATES
     if masked_share is None or low <= masked_share <= high:
         return {}

@@ -65,7 +65,7 @@ def summed_steps(
 ):
     """Return a function that runs steps and sums their reports.
 
-    Its signature is (iterator, number of steps) -> `StepSums`.
+    The signature of this function is (iterator, number of steps) -> `StepSums`.
 
     Args:
       strategy: the strategy to run on.

@@ -98,7 +98,8 @@ def sentences(
     """Return sentence offsets [S + 1], and each sentence's part end [S].
 
     A line is a sentence, but a line longer than `room` is cut at all its
-    breaks. A part end is an index into the offsets.
+    breaks. A sentence's part end is the end of the part that contains the
+    sentence, as an index into the offsets.
     """
     lines, part_ends = documents.offsets(), documents.part_ends()
     line = np.searchsorted(lines, breaks, side="right") - 1

@@ -301,7 +301,7 @@ def phoneme_reader(data_dir: str, metadata: Metadata, seed: int) -> Reader:
 
     Its batches contain input_ids, input_mask, symbol_ids (the ids before
     masking) and word_ids, int32 [B, T], and symbol_weights, float32 [B, T],
-    which are 1 at the symbols of chosen words.
+    which are 1 at the symbols to predict.
     """
     table = vocabulary_beside(data_dir, metadata)
     pad, mask = (table.symbols[role] for role in (table.pad, table.mask))

@@ -281,10 +281,10 @@ SCALE = 0.1
 
 
 def start_words(model, data_dir: str, metadata: Metadata) -> int:
-    """Initialize word embeddings from neighbors; return how many are set.
+    """Initialize word embeddings from neighbors; return the number of new rows.
 
     Special and rare pieces keep their random rows. These rows and the rows of
-    segments are scaled to the size of the other rows.
+    segments are scaled to the size of the new rows.
     """
     need("`initial_weights`", "scipy", "sklearn", initial_weights="informed")
     from albert_tf.data.records.piece_vectors import piece_vectors, read_tokens
