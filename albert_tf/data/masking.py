@@ -133,7 +133,7 @@ def _follow(
     room: np.ndarray,
     longest: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Collect up to `num_words` consecutive words that fit and are not blocked.
+    """Collect up to `num_words` words; stop at `room` or at a blocked word.
 
     Returns:
       For n rows: the starts of the words, [n, N], padded with the first start;

@@ -100,7 +100,7 @@ def _end(values, name: str, path: str) -> None:
 
 
 class BeamRunner:
-    """A runner that executes the stages on Beam; see `LocalRunner`.
+    """A runner that executes the stages of a build on Apache Beam.
 
     Args:
       options: pipeline options, as on a command line, including the runner.

@@ -175,7 +175,7 @@ def make_run(
 
 
 def write_flags(setup: Setup) -> None:
-    """Write flags that repeat a run, with a number of steps, not a budget."""
+    """Write flags that repeat a run; a number of steps replaces the budget."""
     pretraining = dataclasses.replace(setup.pretraining, budget_hours=0.0)
     configs = setup.optimizer, setup.training, setup.devices
     settings.write_flagfile(pretraining.output_dir, pretraining, *configs)
