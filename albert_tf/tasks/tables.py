@@ -8,6 +8,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -40,6 +41,8 @@ def label_text(value: Any, where: str) -> str | None:
     """
     if value is None:
         return None
+    if isinstance(value, Decimal):  # as in Parquet files and databases
+        value = float(value)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, int | float):

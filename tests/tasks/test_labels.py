@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -240,6 +241,8 @@ def test_words_that_lack_a_tag(tmp_path):
         (("bad", "good"), 1, "good"),
         (("bad", "good"), 1.0, "good"),
         (("bad", "good"), True, "good"),
+        (("bad", "good"), Decimal("1.0"), "good"),
+        (("0.5", "1.5"), Decimal("1.50"), "1.5"),
         (("bad", "good"), "good", "good"),
         (("true", "false"), True, "true"),
         (("0", "1"), True, "1"),
