@@ -181,10 +181,10 @@ class NetworkModel(ModelWithTokenizer):
           loss: by default, the task's loss, a weighted mean over examples. Any
             other loss receives numeric labels and logits.
           metrics: "accuracy" is the task's own accuracy. Official metrics of
-            `score`, such as "f1" or "matthews", are computed from all evaluated
-            examples; `fit` logs them with the prefix `val_`. Keras's metrics
-            receive logits, or probabilities if they need them; your own
-            functions receive class indices and logits.
+            `score`, such as "matthews", and, for two classes, "f1" are computed
+            from all evaluated examples; `fit` logs them with the prefix `val_`.
+            Keras's metrics receive logits, or probabilities if they need them;
+            your own functions receive class indices and logits.
           weighted_metrics: additional metrics, weighted by the examples'
             weights.
           label_smoothing: share of the target to spread evenly over all classes

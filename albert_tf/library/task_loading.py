@@ -95,7 +95,7 @@ def new_task(
     task = find(cls.kinds[bool(multilabel)])
     if pairs:
         task = task.updated(text_pair_column=PAIR)
-    rule = f"`{cls.__name__}` does not accept `labels`."
+    rule = f"`{cls.__name__}` accepts neither `labels` nor `num_labels`."
     require(labels is None or hasattr(task, "labels"), rule, labels=labels)
     require(
         labels is not None or not task.has_classes,
