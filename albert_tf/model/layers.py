@@ -167,11 +167,11 @@ class ConfiguredLayer(keras.layers.Layer):
 
 def as_array(name: str, values: Any) -> np.ndarray:
     """Convert nested lists to an array; reject rows of different lengths."""
-    try:
-        return np.asarray(values)
-    except ValueError:
-        rule = f"`{name}` must have rows of equal length."
-        raise InputError(f"{rule} Received: {str(values)[:60]}") from None
+    with contextlib.suppress(ValueError):
+        if not isinstance(values, tf.RaggedTensor):
+            return np.asarray(values)
+    rule = f"`{name}` must be padded to rows of equal length."
+    raise InputError(f"{rule} Received: {str(values)[:60]}")
 
 
 def with_defaults(ids: Any, mask: Any = None, segments: Any = None) -> dict:
@@ -295,7 +295,7 @@ class AlbertNetwork(TakesIds, ConfiguredLayer):
             names=", ".join(sorted(map(str, batch))),
         )
         for name, x in batch.items():
-            if not hasattr(x, "dtype"):
+            if isinstance(x, tf.RaggedTensor) or not hasattr(x, "dtype"):
                 batch[name] = as_array(name, x)
         self.check_inputs(batch)
         return batch

@@ -220,7 +220,7 @@ def test_rows_in_lists_are_ids(model):
     """
     ids = [[2, 5, 3], [2, 6, 3]]
     np.testing.assert_array_equal(model(ids), model(np.array(ids, "int32")))
-    with pytest.raises(InputError, match="`input_ids` must have rows of equal"):
+    with pytest.raises(InputError, match="`input_ids` must be padded to rows"):
         model([[2, 5, 3], [2, 3]])
 
 

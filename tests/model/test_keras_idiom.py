@@ -229,6 +229,7 @@ def test_gradient_reaches_the_embeddings():
             "`input_mask` must have the shape of `input_ids`",
         ),
         ([[1] * 40, [1]], "rows of equal length. Received: .{60}$"),
+        (tf.ragged.constant([[1, 2], [1]]), "`input_ids` must be padded to "),
     ],
 )
 def test_wrong_inputs_are_named(wrong, message):
