@@ -270,24 +270,26 @@ def converted(field: dataclasses.Field, value: Any) -> Any:
 
 
 def check_setting(name: str, value: Any, metadata: Any) -> None:
-    """Raise `InputError` if a value is outside its field's choices or range."""
+    """Raise `InputError` if a value is outside its field's choices or range.
+
+    Every number must be finite.
+    """
     if value is None:
         return
+    rule, values = f"`{name}` must be", {name: value}
+    finite = not isinstance(value, float) or math.isfinite(value)
+    require(finite, f"{rule} finite.", **values)
     choices = metadata.get("choices")
     low, high = metadata.get("minimum"), metadata.get("maximum")
     # If the field also has a range, numbers are legal in addition to the
     # choices.
     ranged = low is not None or high is not None
     number = ranged and isinstance(value, int | float)
-    rule, values = f"`{name}` must be", {name: value}
     if choices and not number:
         kinds = f"one of {', '.join(map(str, choices))}"
         kinds = f"a number or {kinds}" if ranged else kinds
         require(value in choices, f"{rule} {kinds}.", **values)
         return
-    infinite = number and abs(value) == math.inf
-    # NaN fails both comparisons, so either limit rejects it.
-    require(not infinite, f"{rule} finite.", **values)
     require(low is None or value >= low, f"{rule} at least {low}.", **values)
     require(high is None or value <= high, f"{rule} at most {high}.", **values)
 

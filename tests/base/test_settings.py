@@ -3,11 +3,13 @@
 import dataclasses
 import functools
 import json
+import math
 
 import numpy as np
 import pytest
 
 from albert_tf.base.errors import InputError
+from albert_tf.base.settings import Validated, setting
 from albert_tf.data.builder.build_settings import BuildConfig
 from albert_tf.finetuning.finetuning_setup import FinetuningConfig
 from albert_tf.finetuning.recipe import RecipeConfig
@@ -69,6 +71,18 @@ def test_what_no_machine_holds_is_refused(cls, name):
     """A number too large for any machine raises an error on construction."""
     with pytest.raises(InputError, match=f"`{name}` must be at most"):
         cls(**{name: 10**20})
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_every_number_is_finite(value):
+    """No number may be NaN or infinite, even if the setting has no range."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Config(Validated):
+        threshold: float | None = setting(None, "A threshold.")
+
+    with pytest.raises(InputError, match="`threshold` must be finite"):
+        Config(threshold=value)
 
 
 def test_settings_are_frozen():
