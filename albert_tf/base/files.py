@@ -482,7 +482,8 @@ def glob(
     for pattern in entries:
         is_literal = pattern == STANDARD_INPUT or exists(pattern)
         matched = [pattern] if is_literal else matches(pattern)
-        rule = f"{what} must match at least one file. Received: {pattern}"
+        hint = "; in a path with a comma, write `?` instead" * ("," in patterns)
+        rule = f"{what} must match at least one file{hint}. Received: {pattern}"
         require(matched, rule)
         matched = [path for path in matched if not left_out(pattern, path)]
         for path in matched:

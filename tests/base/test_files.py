@@ -338,6 +338,15 @@ def test_a_folder_with_a_comma_may_contain_matches(folder):
     assert both == [f"{folder}/a.txt", f"{folder}/b.txt"]
 
 
+def test_a_list_may_contain_a_path_with_a_comma(folder):
+    """In a list, `?` stands for a comma in a path; the error says so."""
+    (folder / "x,y.txt").touch()
+    found = files.glob(f"{folder}/x?y.txt,{folder}/b.txt", "`input_file`")
+    assert found == [f"{folder}/b.txt", f"{folder}/x,y.txt"]
+    with pytest.raises(InputError, match="comma, write `[?]` instead.*/x$"):
+        files.glob(f"{folder}/x,y.txt,{folder}/b.txt", "`input_file`")
+
+
 @pytest.mark.parametrize("name", ["a.txt", "new.txt"])
 def test_a_file_is_written_whole_or_not_at_all(folder, name):
     """A failed write leaves the old file unchanged and adds no other file."""
