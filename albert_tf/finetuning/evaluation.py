@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.base import files
+from albert_tf.base.console import counted
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.replacing import check_unused
 from albert_tf.finetuning.finetuning_setup import (
@@ -324,7 +325,8 @@ def write_report(
             written = evaluator.tuned.write_predictions(
                 path, split.examples, predictions
             )
-            print(f"{len(split.examples)} predictions: {', '.join(written)}")
+            number = counted(len(split.examples), "prediction")
+            print(f"{number}: {', '.join(written)}")
             if not values and split.name in earlier:
                 remove_tables(path)
     if writes:

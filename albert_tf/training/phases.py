@@ -183,7 +183,8 @@ class Phase:
         masks = "" if rate is None else f", masks {rate:g}"
         return (
             f"batches of {self.batch_size} x {self.metadata.max_seq_length} "
-            f"tokens from {self.data_dir}, {self.layers} layers{masks}"
+            f"tokens from {self.data_dir}, {counted(self.layers, 'layer')}"
+            f"{masks}"
         )
 
 

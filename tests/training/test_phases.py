@@ -165,6 +165,7 @@ def test_a_phase_says_what_its_steps_are():
     assert first.summary() == f"{expected}, masks 0.3"
     assert second.summary() == f"{expected}, masks 0.15"
     assert phases()[0].summary() == expected
+    assert phases(depth="1:0.5,6")[0].summary().endswith(" from a, 1 layer")
 
 
 def test_a_schedule_has_a_description():
