@@ -30,9 +30,10 @@ class PlaygroundConfig(Validated):
 
 
 def check_port(host: str, port: int) -> None:
-    """Raise an error if another program is listening on the port."""
+    """Raise an error unless the program can listen on an address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        with socket.create_server((host, port)):
+        with socket.create_server((host, port), family=family):
             pass
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
@@ -40,6 +41,11 @@ def check_port(host: str, port: int) -> None:
                 "`port` must be free; choose another port, or stop the program "
                 f"that uses it. Received: port={port}"
             ) from None
+        reason = str(error.strerror).partition(" (while")[0]
+        raise InputError(
+            "`host` and `port` must be an address on which you may listen: "
+            f"{reason}. Received: host={host}, port={port}"
+        ) from None
 
 
 @program.command(PlaygroundConfig)
