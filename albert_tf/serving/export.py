@@ -229,7 +229,11 @@ class ExportConfig:
 
 
 def check_target(folder: str, to: str) -> None:
-    """Raise an error unless a folder is new, empty or an earlier export."""
+    """Raise an error unless a folder is new, empty or an earlier export.
+
+    Only a SavedModel may replace an export with files that an operator edited,
+    because other formats would not preserve them.
+    """
     if to == "saved_model":
         files.require_no_pattern("`export_dir`", folder)
     check_replaceable(
@@ -239,6 +243,11 @@ def check_target(folder: str, to: str) -> None:
         "`export_dir` must be new, empty or an earlier export without other "
         "files; an earlier export is replaced.",
     )
+    edited = tensorflow_serving.edited_files(folder)
+    rule = "`export_dir` must not contain files that you edited and that only "
+    rule += "to=saved_model preserves; move them, or choose another folder."
+    received = f"{folder} with {', '.join(edited)}"
+    require(to == "saved_model" or not edited, rule, to=to, export_dir=received)
 
 
 def other_format(folder: str, to: str) -> str:

@@ -114,22 +114,17 @@ def ask(signatures, record: bytes) -> None:
     signatures[name](**values)
 
 
-def is_foreign(path: str, folder: str) -> bool:
-    """Return whether a warm-up file differs from what an export wrote.
+def check_warm_up(path: str, folder: str) -> None:
+    """Raise an error unless a new model answers all requests of a file.
+
+    Otherwise, a server would fail to load the new model.
 
     Args:
-      path: the warm-up file of an earlier export.
+      path: an operator's warm-up file.
       folder: the new export.
-
-    Raises:
-      InputError: if a request in a foreign file fails. A server would then fail
-        to load the new model.
     """
-    records = [*tfrecord.read(path)]
-    if is_generated(records):
-        return False
     loaded = tf.saved_model.load(folder)  # the reference keeps variables alive
-    for number, record in enumerate(records):
+    for number, record in enumerate(tfrecord.read(path)):
         try:
             ask(loaded.signatures, record)
         except (ValueError, TypeError, DecodeError, tf.errors.OpError) as error:
@@ -139,7 +134,6 @@ def is_foreign(path: str, folder: str) -> bool:
                 "of the earlier export; correct or remove the file. "
                 f"Received: {path}, request {number}: {reason}"
             ) from None
-    return True
 
 
 def batching(rows: int | None) -> str:
@@ -198,6 +192,22 @@ def check_batching(path: str, rows: int | None) -> None:
     )
 
 
+def edited_files(folder: str) -> list[str]:
+    """Return the names in `FILES` of files that an operator changed.
+
+    Args:
+      folder: an export; the folder need not exist.
+    """
+    paths = {name: files.join(folder, name) for name in FILES}
+    paths = {name: path for name, path in paths.items() if files.exists(path)}
+    edited = []
+    if WARM_UP in paths and not is_generated([*tfrecord.read(paths[WARM_UP])]):
+        edited.append(WARM_UP)
+    if BATCHING in paths and is_edited(paths[BATCHING]):
+        edited.append(BATCHING)
+    return edited
+
+
 def write_files(server: ServedModel, folder: str, earlier: str) -> list[str]:
     """Write `FILES` to an export; return the names of copied files.
 
@@ -209,19 +219,16 @@ def write_files(server: ServedModel, folder: str, earlier: str) -> list[str]:
       folder: the new export.
       earlier: the export to replace; the folder need not exist.
     """
-    old = {name: files.join(earlier, name) for name in FILES}
-    old = {name: path for name, path in old.items() if files.exists(path)}
     warm_up, parameters = (files.join(folder, name) for name in FILES)
-    copied = []
     files.make_folder(os.path.dirname(warm_up))
     tfrecord.write(warm_up, warm_up_records(requests(server)))
     rows = server.encoder.config.batch_size
     files.write_text(parameters, batching(rows))
-    if WARM_UP in old and is_foreign(old[WARM_UP], folder):
-        copied.append(WARM_UP)
-    if BATCHING in old and is_edited(old[BATCHING]):
-        check_batching(old[BATCHING], rows)
-        copied.append(BATCHING)
-    for name in copied:
-        files.copy(old[name], files.join(folder, name))
-    return copied
+    edited = edited_files(earlier)
+    if WARM_UP in edited:
+        check_warm_up(files.join(earlier, WARM_UP), folder)
+    if BATCHING in edited:
+        check_batching(files.join(earlier, BATCHING), rows)
+    for name in edited:
+        files.copy(files.join(earlier, name), files.join(folder, name))
+    return edited

@@ -26,7 +26,7 @@ from exporting import (
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
-from albert_tf.serving import export
+from albert_tf.serving import export, tensorflow_serving
 from albert_tf.serving.export import (
     FORMATS,
     ExportConfig,
@@ -197,6 +197,19 @@ def test_an_export_of_any_format_may_be_replaced(to, tmp_path):
         *(tmp_path / "empty", tmp_path / "none"),
     ):
         check_target(str(folder), to)
+
+
+@pytest.mark.parametrize("to", ["litert", "onnx"])
+def test_another_format_never_replaces_an_operators_file(tmp_path, to):
+    """An export fails if it would remove a file that an operator edited."""
+    folder = tensorflow_export(tmp_path / "out")
+    edited = folder / tensorflow_serving.BATCHING
+    edited.write_text(tensorflow_serving.batching(None))
+    check_target(str(folder), to)
+    edited.write_text("max_batch_size { value: 7 }")
+    with pytest.raises(InputError, match="with batching_params.pbtxt$"):
+        check_target(str(folder), to)
+    check_target(str(folder), "saved_model")
 
 
 @pytest.mark.parametrize(
