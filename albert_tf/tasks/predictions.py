@@ -89,10 +89,11 @@ class Predictor:
         task = self.task.for_queries()
         rule = "`queries` must be a list of dicts."
         require(is_column(queries), rule, queries=repr(queries)[:60])
+        queries = list(queries)
         for number, query in enumerate(queries):
             name = f"queries[{number}]"
             check_query(query, task.fields, task.is_pair, name)
-        if not len(queries):
+        if not queries:
             return []
         predictor = Predictor(task, self.tokenizer, self.run)
         examples = [task.example(**query) for query in queries]

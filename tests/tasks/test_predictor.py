@@ -143,8 +143,11 @@ def test_at_least_one_answer_is_returned(words, top):
 
 @pytest.mark.parametrize("queries", ["a", {"text": "a"}, None, 3])
 def test_queries_are_a_list(words, queries):
-    """A query outside a list raises an error; an empty list has no answers."""
+    """A query outside a list raises an error; an empty list has no answers.
+
+    An iterator counts as a list.
+    """
     predictor = Predictor(find("sst-2"), words, None)
     with pytest.raises(InputError, match="list of dicts"):
         predictor(queries)
-    assert predictor([]) == []
+    assert predictor([]) == predictor(iter([])) == []
