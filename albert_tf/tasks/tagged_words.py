@@ -86,10 +86,11 @@ def words_in(row: Row, column: str, tags: Any) -> tuple[str, ...]:
     """Return the words in a row's cell, which contains a list or a text.
 
     A text is split by `split_words`, or at spaces if only that results in one
-    word per tag.
+    word per tag. A text in a table may be a JSON list; a text that Python code
+    passed in a list is never JSON.
     """
     value = cell(row, column, "text_column")
-    words = json_cell(value, list)
+    words = value if row.where_label else json_cell(value, list)
     legal = isinstance(words, list) and all(isinstance(x, str) for x in words)
     if isinstance(value, str) and not legal:
         words = value
@@ -197,9 +198,8 @@ def rows_of_words(
         )
         rows = list(group_rows(rows, id_column)) if id_column else rows
     sentences = [sentence_in(row, words, tags, tagged) for row in rows]
-    if tagged:  # prediction covers all rows
-        sentences = [s for s in sentences if s.words]
-    return sentences if any(s.words for s in sentences) else []
+    # Prediction covers all rows.
+    return [s for s in sentences if s.words or not tagged]
 
 
 def column_in(

@@ -11,6 +11,7 @@ from albert_tf.tasks.tagged_words import (
     have_words,
     rows_of_words,
     sentence_in,
+    split_words,
     tags_in,
     words_in,
 )
@@ -135,17 +136,29 @@ def test_rows_with_a_word_each(cells, names, column, expected):
 
 
 def test_rows_without_words():
-    """A sentence without words is kept only for prediction.
+    """A sentence without words is kept for prediction, and only for it.
 
-    If no row has words, there are no sentences.
+    This does not depend on other sentences.
     """
     rows = rows_of(tokens=["", "a b"], ner_tags=[[], ["O", "O"]])
     for tagged, found in ((True, [("a", "b")]), (False, [(), ("a", "b")])):
         sentences = rows_of_words(rows, "", "", tagged)
         assert [s.words for s in sentences] == found
-    for tagged in (True, False):
-        assert rows_of_words(rows[:1], "", "", tagged) == []
+        first = rows_of_words(rows[:1], "", "", tagged)
+        assert [s.words for s in first] == found[:-1]
         assert rows_of_words([], "", "", tagged) == []
+
+
+def test_a_text_in_a_list_is_never_json():
+    """A text from Python code has the words of a text, whatever it contains.
+
+    In a table, it may be a JSON list of words.
+    """
+    text = '["New York", "a"]'
+    row = Row("x[0]", {"tokens": text}, "y[0]")
+    assert words_in(row, "tokens", None) == tuple(split_words(text))
+    row = Row("f:1", {"tokens": text})
+    assert words_in(row, "tokens", None) == ("New York", "a")
 
 
 def test_single_words_are_texts_to_predict():
