@@ -30,10 +30,12 @@ class PlaygroundConfig(Validated):
 
 
 def check_port(host: str, port: int) -> None:
-    """Raise an error unless the program can listen on an address."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    """Raise an error unless the program can listen on an IPv4 address.
+
+    Gradio does not accept IPv6 addresses.
+    """
     try:
-        with socket.create_server((host, port), family=family):
+        with socket.create_server((host, port)):
             pass
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
@@ -43,8 +45,8 @@ def check_port(host: str, port: int) -> None:
             ) from None
         reason = str(error.strerror).partition(" (while")[0]
         raise InputError(
-            "`host` and `port` must be an address on which you may listen: "
-            f"{reason}. Received: host={host}, port={port}"
+            "`host` and `port` must be an IPv4 address on which you may "
+            f"listen: {reason}. Received: host={host}, port={port}"
         ) from None
 
 

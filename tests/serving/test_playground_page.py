@@ -281,8 +281,8 @@ def test_a_port_in_use_is_an_error(monkeypatch):
         playground.playground(saved_model="none", port=port)
 
 
-@pytest.mark.parametrize("host", ["192.0.2.1", "2001:db8::1"])
-def test_an_address_of_another_machine_is_an_error(monkeypatch, host):
+@pytest.mark.parametrize("host", ["192.0.2.1", "2001:db8::1", "::1"])
+def test_an_address_that_cannot_be_used_is_an_error(monkeypatch, host):
     """An address on which the page cannot listen is named in the error."""
     monkeypatch.setattr(playground, "need", lambda *args, **named: None)
     with pytest.raises(InputError, match=rf"`host` .*host={host}, port=8000$"):
