@@ -3,6 +3,7 @@
 Shapes: B batch, T tokens, P requested tokens.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar
