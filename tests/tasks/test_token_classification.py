@@ -180,6 +180,8 @@ def test_files(words, tmp_path):
     task.write_predictions(str(tmp_path / "predictions"), EXAMPLES, found)
     table = (tmp_path / "entities.tsv").read_text()
     assert "A\t1.0000\t0.5000\t0.6667\t2" in table
+    scores = task.score(EXAMPLES, found)
+    assert (scores["precision"], scores["recall"]) == (1.0, 0.75)
 
 
 def test_the_file_of_sentences_of_which_one_has_tags(words, tmp_path):
