@@ -97,6 +97,17 @@ def test_blocks_come_from_the_same_depth(
     assert expected_text in text
 
 
+def test_blocks_are_described_in_order():
+    """Lines about blocks are in the order of their numbers, 9 before 10."""
+    source = change(sharing="none", num_hidden_layers=1)
+    target = change(sharing="none", num_hidden_layers=12)
+    blocks = [f"albert/encoder/ffn_{i}_0/output/kernel" for i in range(12)]
+    names = {n: warm_start.source_name(n, source, target) for n in blocks}
+    first, *lines = warm_start.describe_warm_start(source, target, names)
+    assert first == "12 layers from 1"
+    assert lines == [f"ffn_{i}_* from ffn_0_*" for i in range(1, 12)]
+
+
 def test_the_best_weights_are_taken_where_they_are_kept(tmp_path):
     """The weights in `best/` take precedence over the newest checkpoint."""
     saved(tmp_path, tiny.CONFIG)

@@ -314,13 +314,13 @@ def describe_warm_start(
             f"{target.num_hidden_layers} layers from {source.num_hidden_layers}"
         )
     moved = {
-        (BLOCK.match(name)[0], BLOCK.match(origin)[0])
+        (match[1], int(match[2])): BLOCK.match(origin)[2]
         for name, origin in names.items()
-        if name != origin
+        if name != origin and (match := BLOCK.match(name))
     }
     lines += [
-        f"{block.split('/')[-1]}* from {origin.split('/')[-1]}*"
-        for block, origin in sorted(moved)
+        f"{kind}_{block}_* from {kind}_{origin}_*"
+        for (kind, block), origin in sorted(moved.items())
     ]
     old, new = (c.max_position_embeddings for c in (source, target))
     if old < new:
