@@ -255,16 +255,27 @@ def save_threshold(model_dir: str, evaluator: TaskEvaluator) -> None:
         print(f"Saved null_score_diff_threshold={value:.6g} to {model_dir}")
 
 
-def check_results(folder: str) -> None:
-    """Raise an error if a folder has results that no evaluation wrote.
+def check_results(folder: str, of_seeds: bool) -> None:
+    """Raise an error if a folder has results that a run must not replace.
 
-    Results are accepted if `metrics.json` contains the task, as an evaluation
-    writes it, or if the folder contains a fine-tuned model.
+    These are the summary of several seeds, and results that no evaluation
+    wrote: without the task in `metrics.json`, in a folder without a fine-tuned
+    model.
+
+    Args:
+      folder: the output folder.
+      of_seeds: whether the run has several seeds.
     """
+    metrics: dict = {}
     with contextlib.suppress(InputError):
-        if "task" in files.read_optional_json(folder, METRICS_FILE):
-            return
-    if not is_finetuned(folder):
+        metrics = files.read_optional_json(folder, METRICS_FILE)
+    require(
+        of_seeds or "seeds" not in metrics,
+        "Without `num_seeds`, `output_dir` must not contain the results of "
+        "several seeds; choose another folder.",
+        output_dir=folder,
+    )
+    if "task" not in metrics and not is_finetuned(folder):
         check_unused("output_dir", folder, RESULT_FILES)
 
 

@@ -171,6 +171,19 @@ def test_seeds_leave_another_model_alone(copy, pretrained, opinions):
     assert "must not be a model directory" in message
 
 
+@pytest.mark.parametrize("part", ["do_train", "do_eval", "do_predict"])
+def test_the_results_of_seeds_are_not_replaced(
+    tmp_path, finished, opinions, part
+):
+    """A single run cannot replace the summary of several seeds."""
+    path = tmp_path / "metrics.json"
+    path.write_text('{"task": "classification", "seeds": [7, 8]}', "utf-8")
+    where = {"model_dir": finished[0], "output_dir": str(tmp_path)}
+    message = refusal(**where, **{part: True}, **opinions)
+    assert "must not contain the results of several seeds" in message
+    assert [*tmp_path.iterdir()] == [path]
+
+
 def finetuned(folder, task, config, tokenizer, seed):
     """Write a fine-tuned model directory; return the model."""
     keras.utils.set_random_seed(seed)
