@@ -189,7 +189,11 @@ def test_a_card_describes_the_converted_model(to, pretrained_dir, tmp_path):
     (source / "history.jsonl").write_text(json.dumps(row) + "\n")
     convert(str(source), str(tmp_path / "out"), to)
     text = (tmp_path / "out/README.md").read_text("utf-8")
-    for expected in ("# mine", "- Data: records", "| eval | loss | 0.875 |"):
+    for expected in (
+        "# `mine`",
+        "- Data: `records`",
+        "| eval | loss | 0.875 |",
+    ):
         assert f"\n{expected}\n" in text
 
 

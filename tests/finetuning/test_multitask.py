@@ -393,7 +393,7 @@ def test_a_run_of_several_tasks_that_ends_early(
         assert heads == {"classifier/kernel", "classifier/bias"}
         assert read(folder)["model"] == checkpoints.fingerprint(prefix)
         card = (folder / "README.md").read_text("utf-8")
-        assert f"- First weights: {shallow}\n" in card
+        assert f"- First weights: `{shallow}`\n" in card
     assert run(**values) == metrics
     before = contents(output)
     assert "complete run" in refusal(**values, label_smoothing=0.5)

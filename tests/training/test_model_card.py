@@ -167,7 +167,7 @@ def test_a_card_is_titled_by_its_folder(path, tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
     monkeypatch.chdir(tmp_path if path else tmp_path / "mine")
     text = card(path or ".", path or ".", "model_dir")
-    assert "\n# mine\n" in text and 'load("mine")' in text
+    assert "\n# `mine`\n" in text and 'load("mine")' in text
 
 
 def test_a_card_without_a_run_says_what_is_not_known(tmp_path):
