@@ -99,6 +99,16 @@ BLOCK = re.compile(rf"albert/encoder/({'|'.join(BLOCK_TYPES)})_(\d+)_")
 MAX_LAYERS = 10_000
 
 
+def model_dirs_in(folder: str) -> list[str]:
+    """Return the model directories in a folder, such as those of several seeds.
+
+    An export also has a config, but no checkpoint.
+    """
+    found = files.matches("*/checkpoint", folder)
+    paths = [path.removesuffix("/checkpoint") for path in found]
+    return [x for x in paths if files.exists(files.join(x, CONFIG_FILE))]
+
+
 @dataclasses.dataclass(frozen=True)
 class AlbertConfig:
     """An ALBERT architecture; the defaults describe ALBERT-base version 2.
@@ -315,6 +325,9 @@ class AlbertConfig:
         rule = "A model directory must be an existing folder."
         require(files.is_folder(model_dir), rule, **named)
         names = files.names(model_dir)
+        inner = [] if CONFIG_FILE in names else model_dirs_in(model_dir)
+        rule = f"`{setting}` must be one of the models in this folder: "
+        require(not inner, f"{rule}{', '.join(inner)}.", **named)
         require(
             CONFIG_FILE in names and RELEASED_FILE not in names,
             f"A model directory must contain {CONFIG_FILE} and checkpoints of "

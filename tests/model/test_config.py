@@ -121,6 +121,22 @@ def test_other_projects_folders_are_told_how_to_come(tmp_path, names):
         AlbertConfig.from_model_dir(str(tmp_path))
 
 
+def test_a_folder_of_models_names_its_models(tmp_path):
+    """The error for a folder of model directories names these directories.
+
+    The folder of an export is not a model directory.
+    """
+    for name in ("seed_2", "seed_1", "onnx"):
+        (tmp_path / name).mkdir()
+        AlbertConfig().save(str(tmp_path / name))
+    for name in ("seed_1", "seed_2"):
+        (tmp_path / name / "checkpoint").touch()
+    models = f"{tmp_path}/seed_1, {tmp_path}/seed_2"
+    message = f"one of the models in this folder: {models}. Received"
+    with pytest.raises(InputError, match=message):
+        AlbertConfig.from_model_dir(str(tmp_path))
+
+
 def test_the_command_quotes_a_path_with_spaces(tmp_path):
     """A shell can run the command that the error contains."""
     folder = tmp_path / "my model"
