@@ -120,6 +120,19 @@ def test_correlations_are_numbers(pairs):
             assert found == pytest.approx(x @ y, abs=1e-4)
 
 
+@pytest.mark.parametrize("name", ["pearson", "spearman", "matthews"])
+def test_a_constant_has_no_correlation(name):
+    """A constant has the correlation 0, even if its mean is rounded.
+
+    The mean of three values of 0.1 is larger than 0.1.
+    """
+    for value in (0.1, -0.7, 2):
+        constant, other = np.full(3, value), np.array([1, 2, 4])
+        for pair in ((constant, constant), (constant, other)):
+            assert metrics.METRICS[name](*pair) == 0.0
+            assert metrics.METRICS[name](*pair[::-1]) == 0.0
+
+
 TAGS = ["O", *(f"{x}-{kind}" for x in "BIESMLUW" for kind in ("P", "Q-R"))]
 TAG_ROWS = st.lists(
     st.lists(st.tuples(st.sampled_from(TAGS), st.sampled_from(TAGS))),
