@@ -349,6 +349,16 @@ def test_standard_input(monkeypatch):
     assert read("-")[0] == DOCUMENTS
 
 
+def test_an_error_names_an_empty_pipe(monkeypatch, tmp_path):
+    """The error for an empty pipe names the pipe, not its copy."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    with pytest.raises(InputError, match="not empty. Received: file=-$"):
+        text_blocks.with_pipes_copied("-", str(tmp_path))
+    (tmp_path / "a").write_text("text")
+    paths = text_blocks.with_pipes_copied(f"-,{tmp_path}/a", str(tmp_path))
+    assert text_blocks.input_paths(paths, None) == [f"{tmp_path}/a"]
+
+
 def test_empty_files_are_left_out(tmp_path, capsys):
     """Empty files cause a warning, or an error if there are no other files."""
     for name in "abcd":

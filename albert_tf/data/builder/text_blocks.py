@@ -375,13 +375,20 @@ def read_documents(
     return documents or [[]]
 
 
+NOT_EMPTY = "`input_file` must name files that are not empty."
+
+
 def has_pipes(patterns: str) -> bool:
     """Return whether any file in `input_file` can be read only once."""
     return any(map(files.is_stream, files.split_paths(patterns)))
 
 
 def with_pipes_copied(patterns: str, folder: str) -> str:
-    """Copy pipes to files in a folder; return `input_file` with their paths."""
+    """Copy pipes to files in a folder; return `input_file` with their paths.
+
+    Raises:
+      InputError: if the only input is an empty pipe.
+    """
     entries = files.split_paths(patterns)
     for number, entry in enumerate(entries):
         if files.is_stream(entry):
@@ -393,6 +400,8 @@ def with_pipes_copied(patterns: str, folder: str) -> str:
                 files.opened(entries[number], "wb") as file,
             ):
                 shutil.copyfileobj(pipe, file, 1 << 20)
+            has_text = len(entries) > 1 or files.size(entries[number])
+            require(has_text, NOT_EMPTY, file=entry)
     return ",".join(entries)
 
 
@@ -446,8 +455,7 @@ def input_paths(
         for path in paths
         if not files.is_stream(path) and not files.size(path)
     ]
-    rule = "`input_file` must name files that are not empty."
-    require(len(empty) < len(paths), rule, file=", ".join(empty[:1]))
+    require(len(empty) < len(paths), NOT_EMPTY, file=", ".join(empty[:1]))
     if empty:
         number = f"{len(empty):,} empty file{'s' * (len(empty) > 1)}"
         print(f"Warning: skipped {number}, first {empty[0]}", flush=True)
