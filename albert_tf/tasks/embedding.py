@@ -251,6 +251,9 @@ class Embedding(Task):
         candidate_index = {text: i for i, text in enumerate(positions)}
         width = predictions.shape[-1]
         candidates = predictions[:, 1:].reshape(-1, width)
+        # The length of a query does not change the order of its cosines.
+        lengths = np.linalg.norm(candidates, axis=1, keepdims=True)
+        candidates = candidates / np.maximum(lengths, 1e-12)
         return retrieval(
             predictions[:, 0],
             candidates[list(positions.values())],

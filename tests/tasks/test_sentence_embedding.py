@@ -111,6 +111,19 @@ def test_retrieval_by_hand():
     assert constant == pytest.approx({"accuracy": 0.0, "mrr": 1 / 3})
 
 
+def test_the_length_of_a_vector_changes_no_rank():
+    """Texts are ranked by cosine, even if vectors are not of unit length."""
+    vectors = np.random.default_rng(0).normal(size=(9, 3, 4))
+    lengths = np.geomspace(0.01, 100, 27).reshape(9, 3, 1)
+    examples = [
+        Texts("", (f"a{i}", f"b{i}", f"c{i}"), None, True) for i in range(9)
+    ]
+    units = vectors / np.linalg.norm(vectors, axis=2, keepdims=True)
+    expected = TASK.score(examples, units)
+    assert TASK.score(examples, units * lengths) == pytest.approx(expected)
+    assert 0 < expected["mrr"] < 1
+
+
 def test_scores_are_cosines_for_the_most_alike(tokenizer):
     """The labels of rated pairs are scores divided by the largest score."""
     examples = [Texts("", ("a", "b"), x, True) for x in (0.0, 2.0, 5.0)]
