@@ -317,12 +317,24 @@ def note_skipped(path: str, header: bool, comments: int, extra: int) -> None:
         print(f"Note: {path}: skipped {', '.join(descriptions)}")
 
 
-def require_even(path: str, lines: list[Line]) -> None:
+def require_even(path: str, lines: list[Line], tag: str) -> None:
     """Raise `InputError` if a sentence's lines differ in the number of columns.
 
-    Lines of one column, which lack a tag, do not count.
+    Lines of one column, which lack a tag, do not count. If the tag column is
+    known, tabs or commas suffice to find it, and columns after it may be
+    missing.
+
+    Args:
+      path: the file.
+      lines: the lines of a sentence.
+      tag: the number of the tag column; "" for the last of several columns.
     """
     tagged = [line for line in lines if len(line.cells) > 1]
+    if tag:
+        by_commas = kind_of(path) == CSV
+        tagged = [x for x in tagged if not by_commas and "\t" not in x.text]
+        if all(len(line.cells) > int(tag) for line in tagged):
+            return
     for line in tagged:
         require(
             len(line.cells) == len(tagged[0].cells),
@@ -338,7 +350,7 @@ def sentence_of(
     path: str, lines: list[Line], word: str, tag: str, tagged: bool
 ) -> Sentence:
     """Return the sentence whose words are on the given lines."""
-    require_even(path, lines)
+    require_even(path, lines, tag)
     words, tags = [], []
     for line in lines:
         where = f"{path}:{line.number}"

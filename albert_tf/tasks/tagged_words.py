@@ -86,11 +86,10 @@ def words_in(row: Row, column: str, tags: Any) -> tuple[str, ...]:
     """Return the words in a row's cell, which contains a list or a text.
 
     A text is split by `split_words`, or at spaces if only that results in one
-    word per tag. A text in a table may be a JSON list; a text that Python code
-    passed in a list is never JSON.
+    word per tag. A text may be a JSON list.
     """
     value = cell(row, column, "text_column")
-    words = value if row.where_label else json_cell(value, list)
+    words = json_cell(value, list)
     legal = isinstance(words, list) and all(isinstance(x, str) for x in words)
     if isinstance(value, str) and not legal:
         words = value

@@ -292,6 +292,29 @@ def test_no_line_lends_its_word_or_tag_to_another_column(tmp_path, text, tags):
 
 
 @pytest.mark.parametrize(
+    ("text", "columns", "tags"),
+    [
+        ("a\tO\tnote\nb\tB-X\n", {"tag": "2"}, ("O", "B-X")),
+        ("word\ttag\tnote\na\tO\nb\tB-X\tnote\n", {}, ("O", "B-X")),
+        ("a O 1 2\nb B-X 1\n", {"tag": "2"}, ("O", "B-X")),
+        ("a\tO\nb\t\n", {"tag": "2", "tags": False}, None),
+    ],
+)
+def test_columns_after_a_known_tag_may_be_missing(
+    tmp_path, text, columns, tags
+):
+    """If the tag column is known, lines may differ in their other columns."""
+    [sentence] = read(tmp_path, text, **columns)
+    assert sentence.words == ("a", "b") and sentence.tags == tags
+
+
+def test_a_known_last_tag_does_not_split_words(tmp_path):
+    """A word that contains a space is an error if spaces separate columns."""
+    with pytest.raises(InputError, match="t.txt:2: .*same number of columns"):
+        read(tmp_path, "to O\nNew York B-LOC\n", tag="2")
+
+
+@pytest.mark.parametrize(
     ("tag", "expected"), [("", "B"), ("2", "x"), ("3", "B"), ("4", "")]
 )
 def test_a_tag_is_in_the_last_of_several_columns(tmp_path, tag, expected):

@@ -11,7 +11,6 @@ from albert_tf.tasks.tagged_words import (
     have_words,
     rows_of_words,
     sentence_in,
-    split_words,
     tags_in,
     words_in,
 )
@@ -147,18 +146,6 @@ def test_rows_without_words():
         first = rows_of_words(rows[:1], "", "", tagged)
         assert [s.words for s in first] == found[:-1]
         assert rows_of_words([], "", "", tagged) == []
-
-
-def test_a_text_in_a_list_is_never_json():
-    """A text from Python code has the words of a text, whatever it contains.
-
-    In a table, it may be a JSON list of words.
-    """
-    text = '["New York", "a"]'
-    row = Row("x[0]", {"tokens": text}, "y[0]")
-    assert words_in(row, "tokens", None) == tuple(split_words(text))
-    row = Row("f:1", {"tokens": text})
-    assert words_in(row, "tokens", None) == ("New York", "a")
 
 
 def test_single_words_are_texts_to_predict():
