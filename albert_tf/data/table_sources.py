@@ -237,10 +237,10 @@ def _arrow_rows_of(
     require(source.file.seekable(), rule, file=path)
     with _arrow(path):
         schema, batches = _schema_and_batches(source)
-        columns = distinct_names(path, schema.names)
         if column is not None:
-            _require_column(path, column, columns)
-            columns = [column]
+            _require_column(path, column, schema.names)
+        read = [x for x in schema.names if column in (None, x)]
+        columns = distinct_names(path, read)
         rows = _checked_rows(batches(columns))
         yield from _with_names(rows, _features_of(schema))
 

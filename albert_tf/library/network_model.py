@@ -258,7 +258,7 @@ class NetworkModel(ModelWithTokenizer):
         # whose numbers of rows may differ.
         strategy = self._distribute_strategy
         if strategy is not None and iterator is not None:
-            batch = next(next(iter(iterator))[2])
+            batch = next(next(iter(iterator))[-1])
             data_batch = tf.nest.map_structure(
                 lambda x: strategy.experimental_local_results(x)[0], batch
             )
@@ -317,7 +317,8 @@ class NetworkModel(ModelWithTokenizer):
         loss = tf.math.divide_no_nan(tf.reduce_sum(losses * weights), weight)
         # Keras sums over replicas.
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        if training and replicas > 1:
+        in_replica = not tf.distribute.in_cross_replica_context()
+        if training and replicas > 1 and in_replica:
             # Keras logs the loss, the mean over the replica's rows; the
             # gradients must add up to that of the mean over all rows.
             share = tf.math.divide_no_nan(weight * replicas, all_sum(weight))

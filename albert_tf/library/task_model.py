@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
@@ -33,7 +34,7 @@ from albert_tf.tasks.features import Features
 from albert_tf.tasks.predictions import Predictor
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task import Task
-from albert_tf.training.health import require_finite
+from albert_tf.training.health import NotFinite, require_finite
 
 BATCH_SIZE = 32
 
@@ -283,9 +284,14 @@ class TaskModel(NetworkModel):
 
     @contextlib.contextmanager
     def _scoring(self, examples: list | None, size) -> Iterator[None]:
-        """In the `with` block, add the official metrics to the logs."""
+        """In the `with` block, add the official metrics to the logs.
+
+        They are NaN, as the loss is, if the outputs are not finite.
+        """
         names = [metric.name for metric in self.official]
-        scores = self._scores(examples, size, names) if names else {}
+        scores = dict.fromkeys(names, math.nan)
+        with contextlib.suppress(NotFinite):
+            scores = self._scores(examples, size, names) if names else {}
         with self.showing(scores):
             yield
 

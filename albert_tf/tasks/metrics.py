@@ -80,11 +80,11 @@ def pearson(labels: np.ndarray, predictions: np.ndarray) -> float:
     """Return the Pearson correlation, or 0 if an input is constant."""
     pair = [np.asarray(x, float) for x in (labels, predictions)]
     # The mean of equal values may differ from them by a rounding error.
-    if not all(np.ptp(x, axis=0).any() for x in pair):
+    if not all(x.size and np.ptp(x, axis=0).any() for x in pair):
         return 0.0
     first, second = (x - x.mean(axis=0) for x in pair)
     lengths = np.linalg.norm(first) * np.linalg.norm(second)
-    return float(np.sum(first * second) / lengths)
+    return float(np.sum(first * second) / lengths) if lengths else 0.0
 
 
 def ranks(values: np.ndarray) -> np.ndarray:

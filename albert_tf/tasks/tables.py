@@ -42,7 +42,8 @@ def label_text(value: Any, where: str) -> str | None:
     if value is None:
         return None
     if isinstance(value, Decimal):  # as in Parquet files and databases
-        value = float(value)
+        whole = value.is_finite() and value == value.to_integral_value()
+        value = int(value) if whole else float(value)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, int | float):

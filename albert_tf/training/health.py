@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from albert_tf.base.errors import require
+from albert_tf.base.errors import InputError, require
 
 # The run ends after this many consecutive steps whose loss or gradient is not
 # finite, even if the updates of such steps are skipped.
@@ -74,19 +74,23 @@ class FiniteSteps:
         return {"skipped_updates": float(bad)} if self.skips else {}
 
 
+class NotFinite(InputError):
+    """The error for outputs or losses that are not finite."""
+
+
 def require_finite(*values: np.ndarray) -> None:
-    """Raise an error unless a model's outputs or losses are finite.
+    """Raise `NotFinite` unless a model's outputs or losses are finite.
 
     Weights that are finite may still be too large to compute with. Without the
     error, the model would predict the first class, and a metric such as the
     accuracy would look valid.
     """
-    require(
-        all(np.isfinite(x).all() for x in values),
-        "The outputs or losses of the model are not finite: its weights are "
-        "too large or damaged. Use an earlier checkpoint, or train again with "
-        "a lower `learning_rate`",
-    )
+    if not all(np.isfinite(x).all() for x in values):
+        raise NotFinite(
+            "The outputs or losses of the model are not finite: its weights "
+            "are too large or damaged. Use an earlier checkpoint, or train "
+            "again with a lower `learning_rate`."
+        )
 
 
 def mean(rows: list[dict], name: str) -> float:

@@ -6,7 +6,7 @@ from typing import ClassVar
 import keras
 import tensorflow as tf
 
-from albert_tf.base.errors import require
+from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import as_type, plain
 from albert_tf.model.layers import registered
 from albert_tf.training.optimizer import Optimizer, OptimizerConfig
@@ -103,14 +103,27 @@ class Released(Optimizer):
 
         Args:
           var_list: variables to exclude.
-          var_names: patterns; a variable is excluded if its name, the last part
-            of its path, contains a match.
+          var_names: regular expressions; a variable is excluded if its name,
+            the last part of its path, contains a match. Only the first
+            character may be `^`.
+
+        Raises:
+          InputError: if the optimizer is built, or if an expression is invalid.
         """
         rule = "Variables must be excluded before the optimizer is built."
         require(not self.built, rule, optimizer=type(self).__name__)
         paths = [f"^{re.escape(v.path)}$" for v in var_list or ()]
-        names = [f"({name})[^/]*$" for name in var_names or ()]
-        self.excluded = "|".join([self.excluded, *paths, *names])
+        names = [
+            f"{'(^|/)' * x.startswith('^')}({x.removeprefix('^')})[^/]*$"
+            for x in var_names or ()
+        ]
+        excluded = "|".join([self.excluded, *paths, *names])
+        try:
+            re.compile(excluded)
+        except re.error as error:
+            rule = f"`var_names` must contain regular expressions: {error}."
+            raise InputError(f"{rule} Received: {var_names}") from None
+        self.excluded = excluded
 
     @classmethod
     def from_config(cls, config, custom_objects=None):

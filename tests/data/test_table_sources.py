@@ -161,6 +161,15 @@ def test_no_two_columns_have_the_same_name(make, tmp_path):
         list(rows_of(make(ROWS, tmp_path)))
 
 
+def test_a_file_may_repeat_columns_that_are_not_read(tmp_path):
+    """Only the column that is read from a Parquet file must be unique."""
+    path = twice_in_parquet(ROWS, tmp_path)
+    found = [row.values["label"] for row in rows_of(path, "label")]
+    assert found == [row["label"] for row in ROWS]
+    with pytest.raises(InputError, match="must be unique.*twice=text$"):
+        list(rows_of(path, "text"))
+
+
 def test_cells_of_numpy_are_pythons():
     """NumPy arrays and numbers in frames become lists and Python numbers."""
     table = frame(

@@ -1,5 +1,7 @@
 """`fit`, `evaluate` and `predict` on strings agree with `finetune.py`."""
 
+import math
+
 import keras
 import numpy as np
 import programs
@@ -117,6 +119,17 @@ def test_a_model_that_diverged_has_no_answers(shallow):
     for ask in (model.classify, model.predict, lambda x: model.score(x, [0])):
         with pytest.raises(InputError, match="not finite: its weights are too"):
             ask(["a good film"])
+
+
+def test_a_model_that_diverged_has_undefined_metrics(shallow):
+    """`evaluate`, as `fit` calls it, returns a NaN loss and NaN metrics."""
+    model = Classifier.load(shallow, LABELS)
+    model.compile(metrics=["macro_f1"])
+    kernel = model.named_weights()["classifier/kernel"]
+    kernel.assign(np.full(kernel.shape, np.nan, np.float32))
+    found = model.evaluate(["a", "b"], [0, 1], return_dict=True, verbose=0)
+    assert {*found} == {"loss", "macro_f1"}
+    assert all(map(math.isnan, found.values()))
 
 
 @pytest.mark.slow

@@ -243,6 +243,7 @@ def test_words_that_lack_a_tag(tmp_path):
         (("bad", "good"), True, "good"),
         (("bad", "good"), Decimal("1.0"), "good"),
         (("0.5", "1.5"), Decimal("1.50"), "1.5"),
+        ((f"{2**70}", f"{2**70 + 1}"), Decimal(2**70 + 1), f"{2**70 + 1}"),
         (("bad", "good"), "good", "good"),
         (("true", "false"), True, "true"),
         (("0", "1"), True, "1"),

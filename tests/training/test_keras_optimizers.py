@@ -1,6 +1,7 @@
 """The optimizers for `compile` update weights as the training loop does."""
 
 import inspect
+import re
 
 import keras
 import numpy as np
@@ -176,6 +177,35 @@ def test_exclusions_that_keras_s_method_adds(rule):
     assert changed == [False, False, False, False, True]
     with pytest.raises(InputError, match="before the optimizer is built"):
         optimizer.exclude_from_weight_decay(var_names=["decayed"])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "excluded"),
+    [
+        ("^table$", {"a/table", "table"}),
+        ("table", None),
+        ("^other", {"x/other"}),
+    ],
+)
+def test_patterns_match_the_names_of_variables(pattern, excluded):
+    """As in Keras, `^` and `$` are the ends of the name, not of the path."""
+    paths = {"a/table", "table", "x/other_table", "table/b", "x/other"}
+    expected = {
+        path for path in paths if re.search(pattern, path.rpartition("/")[2])
+    }
+    assert excluded is None or excluded <= expected
+    optimizer = RULES["lamb"]()
+    optimizer.exclude_from_weight_decay(var_names=[pattern])
+    assert {path for path in paths if optimizer.is_excluded(path)} == expected
+
+
+def test_an_invalid_pattern_is_named():
+    """A pattern that is not a regular expression excludes nothing."""
+    optimizer = RULES["adamw"]()
+    before = optimizer.excluded
+    with pytest.raises(InputError, match="regular expressions: .*bias"):
+        optimizer.exclude_from_weight_decay(var_names=["(bias"])
+    assert optimizer.excluded == before
 
 
 @pytest.mark.parametrize("rule", RULES)
