@@ -175,7 +175,7 @@ def test_a_budget_chooses_ends_and_is_replayed(
     )
     printed = capsys.readouterr()
     assert "Chosen" not in printed.out and "Note:" not in printed.err
-    assert "is up and its rate has decayed" in printed.out
+    assert "is used up, and its rate has decayed" in printed.out
     assert tiny.largest_difference(before, values(output)) == 0.0
 
 
