@@ -50,9 +50,9 @@ def without_spare_axis(objective: TaskObjective, y: Any) -> Any:
 
 
 def expected_labels(objective: TaskObjective, y: Any, y_pred: Any) -> Any:
-    """Return a batch's labels in the type and shape of an objective.
+    """Return a batch's labels with the dtype and shape of the objective.
 
-    Along with ids, users can pass labels of other shapes, such as [B, 1].
+    Users who pass ids may pass labels of other shapes too, such as [B, 1].
     """
     y = without_spare_axis(objective, y)
     several = isinstance(y_pred, dict)

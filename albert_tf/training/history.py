@@ -1,4 +1,4 @@
-"""The history of a run: rows of metrics in a file, curves and scalars."""
+"""The history of a run: metrics in a file, as curves and in TensorBoard."""
 
 import dataclasses
 import json

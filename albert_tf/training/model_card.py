@@ -194,7 +194,7 @@ def loading(form: str, kind: str, name: str) -> str:
 
 
 def head_of(form: str, kind: str) -> list[str]:
-    """Return the first lines of a card, metadata that the HF Hub reads."""
+    """Return the metadata at the top of a card, which the HF Hub reads."""
     library = {"huggingface": "transformers"}.get(form, form)
     library = library.replace("_", "-").replace("model-dir", "albert_tf")
     tags = ["albert", "albert_tf"]

@@ -42,10 +42,10 @@ class Objective(Protocol):
 
 
 def pair_weights(batch: Batch) -> tf.Tensor:
-    """Return the weight of each example as a sentence pair, [B].
+    """Return the weights [B] of examples in the loss on sentence order.
 
     The weight is 0 for an example with a single segment, and otherwise the
-    example's weight.
+    example's own weight.
     """
     paired = tf.reduce_max(batch["segment_ids"], axis=1) > 0
     return batch["example_weights"] * tf.cast(paired, tf.float32)

@@ -58,7 +58,7 @@ def _encode(tokenizer: Tokenizer, lines: Sequence[str]) -> Encoded:
 
 
 def character_kind(character: str) -> int:
-    """Return the Unicode rule's kind of a character, such as `LETTERS`."""
+    """Classify a character for the Unicode rule, for example as `LETTERS`."""
     category = unicodedata.category(character)
     script = unicodedata.name(character, "").split(" ")[0].split("-")[0]
     if category[0] == "M" or category == "Cf":

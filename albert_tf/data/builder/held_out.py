@@ -129,7 +129,7 @@ class Border(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class HeldOut:
-    """The choice of the held-out text, with counts.
+    """The text that is held out, with counts.
 
     Attributes:
       border: the end of the held-out text.

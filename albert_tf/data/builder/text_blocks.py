@@ -273,7 +273,7 @@ class _Cursor:
         self.offset += len(data)
 
     def skip_line(self, data: bytes) -> bytes:
-        """Return the data after the line that is being skipped, if any."""
+        """If a line is being skipped, return only the data after its end."""
         if not self.inside:
             return data
         end = data.find(b"\n") + 1

@@ -127,7 +127,7 @@ def _text(piece: str) -> str:
 def _words(
     example: tfrecord.Example, tokenizer: Tokenizer | None
 ) -> Iterator[tuple[bool, str]]:
-    """Yield, for each token, whether a space precedes it, and its text."""
+    """Yield (whether a space precedes it, text) for each token."""
     shown = _names(example.input_ids, tokenizer)
     labels = _names(example.labels, tokenizer)
     masked = dict(zip(example.positions.tolist(), labels, strict=True))
