@@ -14,6 +14,7 @@ from project_file import PROJECT, ROOT
 PACKAGE = ROOT / "albert_tf"
 SCRIPTS = ("create_pretraining_data", "pretrain", "finetune")
 MAX_LINES = 550
+MAX_FUNCTION_LINES = 50
 
 # A module imports from its own package and from packages to its left. A module
 # directly in `albert_tf` is a command, which may import from all packages.
@@ -140,6 +141,18 @@ def test_modules_are_short():
     paths = [*MODULES.values(), *ROOT.glob("*.py")]
     lengths = {p.name: len(p.read_text().splitlines()) for p in paths}
     assert {k: n for k, n in lengths.items() if n > MAX_LINES} == {}
+
+
+def test_functions_are_short():
+    """Functions and methods of the package have at most 50 lines."""
+    long = {
+        f"{name}.{node.name}": node.end_lineno - node.lineno + 1
+        for name, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        and node.end_lineno - node.lineno >= MAX_FUNCTION_LINES
+    }
+    assert long == {}
 
 
 def test_the_library_does_not_assert():

@@ -210,7 +210,7 @@ class SentencePieceReader:
         """Return `digit_comma`, inferred if no file sets it.
 
         It is inferred from the scores in `tokenizer.json`. Without this file,
-        the rule is that of the slow `AlbertTokenizer`, "strip".
+        the result is "strip", as in the slow `AlbertTokenizer`.
         """
         setting = self.hub.settings.get("digit_comma")
         scores = [

@@ -327,10 +327,7 @@ def choose_spans(
     draws: Draws,
     released: bool = False,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Choose n-grams of words to mask, up to the requested number of tokens.
-
-    The words are visited in a random order, and at each visit, the length of
-    the n-gram that begins there is random.
+    """Choose n-grams to mask: words in random order, each with a random length.
 
     Args:
       begins: [B, T] bool, true where a word begins.
@@ -370,8 +367,7 @@ def choose_spans(
         if released:  # at the end of a record, count the length drawn
             taken = np.where(blocked[rows, end], num_words, taken)
         used += np.bincount(taken[clear], minlength=longest + 1)
-    covered = np.cumsum(steps[:, :-1], axis=1, dtype=np.int8) > 0
-    return covered, drawn, used
+    return np.cumsum(steps[:, :-1], axis=1, dtype=np.int8) > 0, drawn, used
 
 
 def replace(

@@ -310,8 +310,7 @@ def write_report(
 
     Args:
       folder: the folder for `metrics.json` and predictions, for instance
-        `eval_predictions.tsv`, `predictions.tsv` and, with several splits,
-        `predictions_mismatched.tsv`.
+        `eval_predictions.tsv` and `predictions_mismatched.tsv`.
       job: the job with the splits.
       evaluator: the evaluator of the model.
       writes: whether this process writes files.

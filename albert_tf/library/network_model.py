@@ -185,8 +185,7 @@ class NetworkModel(ModelWithTokenizer):
             from all evaluated examples; `fit` logs them with the prefix `val_`.
             Keras's metrics receive logits, or probabilities if they need them;
             your own functions receive class indices and logits.
-          weighted_metrics: additional metrics, weighted by the examples'
-            weights.
+          weighted_metrics: more metrics, weighted by the examples' weights.
           label_smoothing: share of the target to spread evenly over all classes
             during training; requires the task's own loss.
           jit_compile: whether XLA compiles the step. All rows then have
@@ -196,9 +195,8 @@ class NetworkModel(ModelWithTokenizer):
         self._freeze_unread()  # `albert.trainable = True` unfreezes all layers
         self.own_loss, objective = loss is None, self.task.objective
         check_loss(loss)
-        self.label_smoothing = checked_smoothing(
-            label_smoothing, objective, loss
-        )
+        smoothing = checked_smoothing(label_smoothing, objective, loss)
+        self.label_smoothing = smoothing
         requested = {"metrics": metrics, "weighted_metrics": weighted_metrics}
         self._requested = SimpleNamespace(**requested)
         plain, weighted = (
@@ -319,8 +317,8 @@ class NetworkModel(ModelWithTokenizer):
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         in_replica = not tf.distribute.in_cross_replica_context()
         if training and replicas > 1 and in_replica:
-            # Keras logs the loss, the mean over the replica's rows; the
-            # gradients must add up to that of the mean over all rows.
+            # Keras logs the loss, the mean over the replica's rows. The
+            # replicas' gradients must add up to the whole batch's gradient.
             share = tf.math.divide_no_nan(weight * replicas, all_sum(weight))
             loss = share * loss + tf.stop_gradient((1.0 - share) * loss)
         return tf.add_n([loss, *self.losses]) / replicas
