@@ -132,6 +132,26 @@ def test_a_model_that_diverged_has_undefined_metrics(shallow):
     assert all(map(math.isnan, found.values()))
 
 
+def test_a_loss_outside_a_replica(shallow):
+    """In a strategy's scope, `compute_loss` returns the loss of its arguments.
+
+    Both replicas' shares of it add up to the loss that one device returns.
+    """
+    labels = np.array([0, 1])
+    losses = []
+    for names in (["CPU:0"], ["CPU:0", "CPU:1"]):
+        keras.utils.set_random_seed(5)
+        strategy = tf.distribute.MirroredStrategy(names)
+        with strategy.scope():
+            model = Classifier.load(shallow, LABELS)
+            model.compile()
+            ids = model.tokenizer(["good", "a bad film"])
+            outputs = model(ids)
+            loss = model.compute_loss(ids, labels, outputs, training=True)
+        losses.append(float(loss) * strategy.num_replicas_in_sync)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
 @pytest.mark.slow
 def test_fit_learns_and_tells(tmp_path):
     """`fit` trains a model; the history has losses and requested metrics.
