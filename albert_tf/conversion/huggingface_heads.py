@@ -12,27 +12,14 @@ from albert_tf.conversion.tokenizer_files import length_of, token_limit
 from albert_tf.conversion.variable_names import StoredTensor
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.classification import PAIR
-from albert_tf.tasks.registry import find, is_finetuned, load_task
+from albert_tf.tasks.registry import KINDS, find, is_finetuned, load_task
 from albert_tf.tasks.tables import label_text
 from albert_tf.tasks.task import TASK_FILE, Task
 from albert_tf.tasks.task_config import POOLINGS
 from albert_tf.text.tokenizers import Tokenizer
 
-# {kind of task: (class with a head for the task, name of the head)}
-HEADS = {
-    "classification": ("AlbertForSequenceClassification", "classifier"),
-    "multilabel": ("AlbertForSequenceClassification", "classifier"),
-    "regression": ("AlbertForSequenceClassification", "classifier"),
-    "token_classification": ("AlbertForTokenClassification", "classifier"),
-    "multiple_choice": ("AlbertForMultipleChoice", "classifier"),
-    "question_answering": ("AlbertForQuestionAnswering", "qa_outputs"),
-    "embedding": ("AlbertModel", ""),
-}
-PROBLEMS = {
-    "classification": "single_label_classification",
-    "multilabel": "multi_label_classification",
-    "regression": "regression",
-}
+# {`problem_type`: kind of task} of the class for sequences
+PROBLEMS = {t.problem_type: k for k, t in KINDS.items() if t.problem_type}
 PRETRAINED = ("AlbertModel", "AlbertForPreTraining", "AlbertForMaskedLM")
 # Classes without a pooler, although older versions of transformers wrote one.
 WITHOUT_POOLER = (
@@ -46,7 +33,7 @@ def head_tensors(
     task: Task | None, config: AlbertConfig
 ) -> dict[str, StoredTensor]:
     """Return {our name: stored tensor} for a task's head; {} without a head."""
-    name = HEADS[task.kind][1] if task else ""
+    name = task.hub_head if task else ""
     if not name:
         return {}
     outputs = len(getattr(task, "labels", ())) or 1
@@ -69,15 +56,14 @@ def head_of(task: Task) -> dict:
         "of answer_head=beam.",
         task=task.name,
     )
-    architecture, name = HEADS[task.kind]
-    values: dict = {"architectures": [architecture]}
-    if not name:
+    values: dict = {"architectures": [task.hub_class]}
+    if not task.hub_head:
         return values
     values["classifier_dropout_prob"] = task.config.classifier_dropout
-    if task.kind in PROBLEMS:
-        values["problem_type"] = PROBLEMS[task.kind]
+    if task.problem_type:
+        values["problem_type"] = task.problem_type
     labels = getattr(task, "labels", ()) or ("score",)
-    if task.kind in PROBLEMS or task.kind == "token_classification":
+    if task.problem_type or task.kind == "token_classification":
         values["id2label"] = dict(enumerate(labels))
         values["label2id"] = {label: i for i, label in enumerate(labels)}
     return values
@@ -103,29 +89,28 @@ def labels_in(values: dict) -> tuple[str, ...]:
 def kind_in(values: dict, labels: tuple[str, ...]) -> str:
     """Return the kind of task that the class and `problem_type` imply."""
     architecture = values["architectures"][0]
-    classes = {kind: name for kind, (name, _) in HEADS.items()}
-    kinds = [kind for kind, name in classes.items() if name == architecture]
-    supported = dict.fromkeys([*PRETRAINED, *classes.values()])
+    kinds = [k for k, t in KINDS.items() if t.hub_class == architecture]
+    classes = [kind.hub_class for kind in KINDS.values()]
+    supported = dict.fromkeys([*PRETRAINED, *classes])
     require(
         kinds,
         f"`architectures` must be one of {', '.join(supported)}. For any other "
         "class, set `encoder_only` to convert only the encoder.",
         architectures=architecture,
     )
-    if kinds[0] not in PROBLEMS:
+    if not KINDS[kinds[0]].problem_type:
         return kinds[0]
     several = len(labels) > 1
-    default = PROBLEMS["classification" if several else "regression"]
-    problem = values.get("problem_type") or default
-    kinds = [kind for kind, name in PROBLEMS.items() if name == problem]
+    default = "single_label_classification" if several else "regression"
+    problem = str(values.get("problem_type") or default)
     require(
-        kinds and (several or problem == PROBLEMS["regression"]),
-        f"`problem_type` must be one of {', '.join(PROBLEMS.values())}; for "
-        "one label, it must be regression.",
+        problem in PROBLEMS and (several or problem == "regression"),
+        f"`problem_type` must be one of {', '.join(PROBLEMS)}; for one label, "
+        "it must be regression.",
         problem_type=problem,
         id2label=", ".join(labels),
     )
-    return kinds[0]
+    return PROBLEMS[problem]
 
 
 def task_in(
@@ -151,7 +136,7 @@ def task_in(
     if task.kind == "question_answering":
         task = dataclasses.replace(task, impossible=True, scoring="squad2")
         limit = min(limit or default, default)  # tokens per window
-    if pairs and task.kind in PROBLEMS:
+    if pairs and task.problem_type:
         task = task.updated(text_pair_column=PAIR)
     dropout = values.get("classifier_dropout_prob", 0.1)
     length = min(limit or default, positions)
@@ -176,7 +161,7 @@ def read_task(
     if not is_finetuned(folder):
         return task
     saved_task = load_task(folder)
-    saved_head = HEADS[saved_task.kind][0], getattr(saved_task, "labels", ())
+    saved_head = saved_task.hub_class, getattr(saved_task, "labels", ())
     rule = f"`{TASK_FILE}` must describe the head of `config.json`."
     config_head = architecture, getattr(task, "labels", ())
     require(saved_head == config_head, rule, path=folder)

@@ -90,6 +90,7 @@ class SentenceTask(Task):
 
     data_takes = TEXT_COLUMNS
     learned = ("labels",)
+    hub_class = "AlbertForSequenceClassification"
 
     columns: Columns = Columns()
     predict_columns: Columns | None = None
@@ -287,6 +288,7 @@ class Classification(ClassTask):
 
     kind = "classification"
     signature = "classify"
+    problem_type = "single_label_classification"
 
     def parse_label(self, values, where):
         text = label_text(values[0], where)
@@ -335,6 +337,7 @@ class MultiLabel(ClassTask):
 
     kind = "multilabel"
     signature = "classify"
+    problem_type = "multi_label_classification"
     many_label_columns = True
     threshold = 0.5
 
@@ -417,7 +420,7 @@ class Regression(SentenceTask):
       labels: the names of several numbers, or () for a single number.
     """
 
-    kind = "regression"
+    kind = problem_type = "regression"
     signature = "score"
     many_label_columns, fewest_labels = True, 1
 

@@ -71,6 +71,7 @@ class Embedding(Task):
 
     kind = "embedding"
     signature = "embed"
+    hub_class, hub_head = "AlbertModel", ""
     output, answer_outputs = "embedding", ("embedding",)
     fields: ClassVar = {"text": str}
     scores = (*RATED, *MATCHED)

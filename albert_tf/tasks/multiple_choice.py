@@ -249,6 +249,7 @@ class MultipleChoice(Task):
 
     kind = "multiple_choice"
     signature = "choose"
+    hub_class = "AlbertForMultipleChoice"
     fields: ClassVar = {"question": str, "context": str, "choices": list}
     scores = ("accuracy",)
     takes = ("max_seq_length", "classifier_dropout", "max_qa_length")

@@ -181,6 +181,7 @@ class QuestionAnswering(Task):
 
     kind = "question_answering"
     signature = "answer"
+    hub_class, hub_head = "AlbertForQuestionAnswering", "qa_outputs"
     fields: ClassVar = {"question": str, "context": str}
     takes = (
         *(k for k, x in dataclasses.asdict(DEFAULTS).items() if x is not None),

@@ -105,6 +105,10 @@ class Task(abc.ABC):
       is_pair: whether examples are pairs of texts.
       text_rank: the rank of an example's text: 0, or 1 for lists of words.
       unlabeled: whether the task can learn from texts without labels.
+      hub_class: the class of transformers with the same head.
+      hub_head: the prefix of the head's variables in this class, or "" if the
+        class has no head.
+      problem_type: the class's option that tells apart kinds that share it.
     """
 
     kind: ClassVar[str]
@@ -121,6 +125,9 @@ class Task(abc.ABC):
     is_pair: ClassVar[bool] = False
     text_rank: ClassVar[int] = 0
     unlabeled: ClassVar[bool] = False
+    hub_class: ClassVar[str]
+    hub_head: ClassVar[str] = "classifier"
+    problem_type: ClassVar[str] = ""
 
     name: str
     splits: Splits = dataclasses.field(default_factory=dict)

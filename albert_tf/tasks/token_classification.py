@@ -141,6 +141,7 @@ class TokenClassification(Task):
 
     kind = "token_classification"
     signature = "entities"
+    hub_class = "AlbertForTokenClassification"
     fields: ClassVar = {"text": str}
     scores = ("f1", "precision", "recall", "accuracy")
     takes = ("max_seq_length", "classifier_dropout", "doc_stride")

@@ -22,24 +22,22 @@ CARD = "README.md"
 # A card with this line is overwritten; a card without it belongs to the user.
 MARK = "<!-- Written by albert_tf; remove this line to keep what you edit. -->"
 
-# Hugging Face pipelines, by kind of task.
+# Hugging Face's pipelines and classes, by kind of task. Other kinds have the
+# same names as their pipelines, such as question_answering.
 PIPELINES = {
     "": "fill-mask",
     PHONEMES: "feature-extraction",
     "classification": "text-classification",
     "multilabel": "text-classification",
     "regression": "text-classification",
-    "token_classification": "token-classification",
-    "question_answering": "question-answering",
-    "multiple_choice": "multiple-choice",
     "embedding": "sentence-similarity",
 }
 CLASSES = {
     "": "AutoModelForMaskedLM",
     PHONEMES: "AutoModel",
-    "token_classification": "AutoModelForTokenClassification",
-    "question_answering": "AutoModelForQuestionAnswering",
-    "multiple_choice": "AutoModelForMultipleChoice",
+    "classification": "AutoModelForSequenceClassification",
+    "multilabel": "AutoModelForSequenceClassification",
+    "regression": "AutoModelForSequenceClassification",
     "embedding": "AutoModel",
 }
 # Flags that name the inputs of a run.
@@ -175,7 +173,8 @@ def loading(form: str, kind: str, name: str) -> str:
             'vectors = model.encode(["A fine film."])'
         )
     if form == "huggingface":
-        cls = CLASSES.get(kind, "AutoModelForSequenceClassification")
+        words = kind.replace("_", " ").title().replace(" ", "")
+        cls = CLASSES.get(kind, f"AutoModelFor{words}")
         return (
             f"from transformers import AutoTokenizer, {cls}\n\n"
             f"tokenizer = AutoTokenizer.from_pretrained({text})\n"
@@ -204,7 +203,7 @@ def head_of(form: str, kind: str) -> list[str]:
         "---",
         "license: other",
         f"library_name: {library}",
-        f"pipeline_tag: {PIPELINES[kind]}",
+        f"pipeline_tag: {PIPELINES.get(kind, kind.replace('_', '-'))}",
         "tags:",
         *(f"- {tag}" for tag in tags),
         "---",

@@ -21,11 +21,10 @@ from exporting import (
 from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.conversion.hub_tokenizer import read_tokenizer
 from albert_tf.conversion.huggingface import write_tokenizer
-from albert_tf.conversion.huggingface_heads import HEADS
 from albert_tf.conversion.sources import find_tokenizer
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.minimal_pairs import load_scorer
-from albert_tf.tasks.registry import load_task
+from albert_tf.tasks.registry import KINDS, load_task
 from albert_tf.text.packing import INPUTS
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training import checkpoints
@@ -175,24 +174,25 @@ def check_alike(ours, theirs, mask) -> None:
         )
 
 
-KINDS = [kind for kind in HEADS if kind != "embedding"]
+WITH_HEAD = [kind for kind in KINDS if KINDS[kind].hub_head]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WITH_HEAD)
 def test_heads_of_tasks(kind, transformers, pretrained_dir, tmp_path):
     """transformers loads each kind of head and returns our model's outputs."""
     source, output = str(tmp_path / "model"), str(tmp_path / "out")
     model = of_kind(kind, source, pretrained_dir)
     convert(source, output, "huggingface")
     batch = batch_for(kind, load_tokenizer(pretrained_dir))
-    theirs, loading = transformers("logits", output, HEADS[kind][0], batch)
+    hub_class = KINDS[kind].hub_class
+    theirs, loading = transformers("logits", output, hub_class, batch)
     assert not loading["missing_keys"] and not loading["unexpected_keys"]
     ours = model(*map(tf.constant, batch.values()))
     check_alike(ours, theirs, batch["input_mask"])
 
 
 @pytest.mark.parametrize("pickled", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WITH_HEAD)
 def test_heads_from_there(
     kind, pickled, transformers, pretrained_dir, tmp_path
 ):
@@ -205,7 +205,7 @@ def test_heads_from_there(
     values |= {"num_labels": number}
     if kind == "multilabel":
         values["problem_type"] = "multi_label_classification"
-    transformers("make_head", hub, HEADS[kind][0], values)
+    transformers("make_head", hub, KINDS[kind].hub_class, values)
     if pickled:
         transformers("pickle_weights", hub)
         os.remove(f"{hub}/model.safetensors")
@@ -217,7 +217,7 @@ def test_heads_from_there(
     model = task.build_model(AlbertConfig.from_model_dir(out), "float32")
     checkpoints.restore_weights(model, out)
     batch = batch_for(kind, load_tokenizer(pretrained_dir))
-    theirs, _ = transformers("logits", hub, HEADS[kind][0], batch)
+    theirs, _ = transformers("logits", hub, KINDS[kind].hub_class, batch)
     ours = model(*map(tf.constant, batch.values()))
     check_alike(ours, theirs, batch["input_mask"])
 

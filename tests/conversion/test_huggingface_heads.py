@@ -17,14 +17,13 @@ from reference import albert_numpy
 from albert_tf.base.errors import InputError
 from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.conversion.huggingface_heads import (
-    HEADS,
     WITHOUT_POOLER,
     head_of,
     task_in,
 )
 from albert_tf.library.models import Classifier, MultipleChoice, PairClassifier
 from albert_tf.model.config import AlbertConfig
-from albert_tf.tasks.registry import find, load_task
+from albert_tf.tasks.registry import KINDS, find, load_task
 from albert_tf.tasks.task import TASK_FILE
 from albert_tf.text.packing import INPUTS
 from albert_tf.training import checkpoints
@@ -56,7 +55,7 @@ def classifier(converted, tmp_path):
     return tmp_path / "hf"
 
 
-@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_there_and_back(kind, pretrained_dir, tmp_path):
     """A round trip keeps the task and the weights of every kind of model.
 
@@ -69,7 +68,7 @@ def test_there_and_back(kind, pretrained_dir, tmp_path):
     lines = convert(hub, back, "model_dir")
     assert load_task(back) == load_task(ours)
     left, right = weights_of(ours), weights_of(back)
-    if HEADS[kind][0] in WITHOUT_POOLER:
+    if KINDS[kind].hub_class in WITHOUT_POOLER:
         assert any("has no pooler" in line for line in lines)
         right |= {name: left[name] for name in left if "/pooler/" in name}
     released_files.assert_same(left, right)
@@ -92,7 +91,7 @@ def test_there_and_back(kind, pretrained_dir, tmp_path):
 )
 def test_what_a_config_says(values, kind, labels):
     """Keys that a `config.json` omits get transformers' defaults."""
-    values |= {"architectures": [HEADS[kind][0]]}
+    values |= {"architectures": [KINDS[kind].hub_class]}
     task = task_in(values | {"classifier_dropout_prob": 0.3}, None, 512, False)
     assert (task.kind, task.labels) == (kind, labels)
     assert task.config.classifier_dropout == 0.3
@@ -117,7 +116,7 @@ def test_lengths(kind, limit, positions, length):
     Without a limit, the task's default applies; for question answering, this
     default is also the maximum.
     """
-    values = {"architectures": [HEADS[kind][0]]}
+    values = {"architectures": [KINDS[kind].hub_class]}
     task = task_in(values, limit, positions, pairs=False)
     assert task.config.max_seq_length == length
     assert task.config.classifier_dropout == 0.1
@@ -125,14 +124,14 @@ def test_lengths(kind, limit, positions, length):
     assert getattr(task, "impossible", False) is answers
 
 
-@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_a_head_says(kind):
     """A `config.json` has the labels of tasks that predict labels or scores."""
     task = find(kind).replaced(classifier_dropout=0.2)
     if task.has_classes:
         task = dataclasses.replace(task, labels=("a", "b"))
     values = head_of(task)
-    assert values.pop("architectures") == [HEADS[kind][0]]
+    assert values.pop("architectures") == [KINDS[kind].hub_class]
     labels = {"id2label": {0: "a", 1: "b"}, "label2id": {"a": 0, "b": 1}}
     score = {"id2label": {0: "score"}, "label2id": {"score": 0}}
     problem = {"problem_type": "single_label_classification"}

@@ -8,12 +8,10 @@ import pytest
 
 import albert_tf
 from albert_tf.base.errors import InputError
-from albert_tf.conversion import huggingface_heads
 from albert_tf.library import models
 from albert_tf.model.task_heads import MODELS
 from albert_tf.tasks.losses import OBJECTIVES
 from albert_tf.tasks.registry import KINDS, TASKS, find, load_task
-from albert_tf.training import model_card
 
 TESTDATA = Path(__file__).parents[1] / "testdata"
 # Files that earlier versions of fine-tuning wrote.
@@ -31,14 +29,12 @@ def test_writings_of_a_name():
 
 
 def test_every_table_has_every_kind():
-    """Each kind has a model, a loss, a Keras class and rows for the hub."""
+    """Each kind has a model, a loss and a Keras class."""
     classes = [getattr(models, name, None) for name in albert_tf.PUBLIC]
     tables = {
         "task_heads.MODELS": MODELS,
         "losses.OBJECTIVES": OBJECTIVES,
         "models": {k for c in classes for k in getattr(c, "kinds", ())},
-        "huggingface_heads.HEADS": huggingface_heads.HEADS,
-        "model_card.PIPELINES": model_card.PIPELINES,
     }
     missing = {name: {*KINDS} - {*table} for name, table in tables.items()}
     assert missing == dict.fromkeys(tables, set())

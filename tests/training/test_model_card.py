@@ -186,22 +186,31 @@ def test_metadata_of_another_kind_is_ignored(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("form", "kind", "expected"),
+    ("kind", "cls", "pipeline"),
     [
-        ("huggingface", "classification", "ForSequenceClassification"),
-        ("huggingface", "question_answering", "ForQuestionAnswering"),
-        ("sentence_transformers", "embedding", "import SentenceTransformer\n"),
+        ("classification", "ForSequenceClassification", "text-classification"),
+        ("multilabel", "ForSequenceClassification", "text-classification"),
+        ("regression", "ForSequenceClassification", "text-classification"),
+        ("token_classification", "ForTokenClassification", ""),
+        ("question_answering", "ForQuestionAnswering", ""),
+        ("multiple_choice", "ForMultipleChoice", ""),
+        ("embedding", "", "sentence-similarity"),
     ],
 )
-def test_a_card_tells_how_to_load_its_form(tmp_path, form, kind, expected):
-    """The library and the code in the card depend on the folder's format."""
+@pytest.mark.parametrize("form", ["huggingface", "sentence_transformers"])
+def test_a_card_tells_how_to_load_its_form(tmp_path, form, kind, cls, pipeline):
+    """The code depends on the folder's format, the pipeline on the task."""
     task = {"name": "x", "kind": kind}
     text = card("", model(tmp_path, task_json=task), form)
-    assert expected in text and "```python\n" in text
     sentences = form == "sentence_transformers"
+    loaded = "SentenceTransformer" if sentences else f"AutoModel{cls}"
+    assert f"import {loaded}\n" in text or f", {loaded}\n" in text
+    assert "```python\n" in text
     assert ("\n- sentence-transformers\n- feature-ex" in text) == sentences
     library = "sentence-transformers" if sentences else "transformers"
     assert f"library_name: {library}\n" in text
+    pipeline = pipeline or kind.replace("_", "-")
+    assert f"pipeline_tag: {pipeline}\n" in text
     assert f"for the task x ({kind}).\n" in text
 
 
