@@ -1,5 +1,6 @@
 """LAMB, AdamW and a schedule for `compile`, with Keras's argument names."""
 
+import dataclasses
 import re
 from typing import ClassVar
 
@@ -91,10 +92,33 @@ class Released(Optimizer):
             bias_correction=bias_correction,
             clip_norm=plain(global_clipnorm) or 0.0,
         )
-        # Keras's attributes must show the values in use.
-        kwargs["weight_decay"] = config.weight_decay_rate
-        kwargs["global_clipnorm"] = config.clip_norm or None
         super().__init__(config, learning_rate, **plain(kwargs))
+
+    # Keras's attributes; in Keras, None also stands for 0.
+
+    @property
+    def weight_decay(self) -> float:
+        """The weight decay, which can be changed before training."""
+        return self.config.weight_decay_rate
+
+    @weight_decay.setter
+    def weight_decay(self, value: float | None):
+        self._update(weight_decay_rate=value)
+
+    @property
+    def global_clipnorm(self) -> float | None:
+        """The largest norm of the gradients; it can be changed likewise."""
+        return self.config.clip_norm or None
+
+    @global_clipnorm.setter
+    def global_clipnorm(self, value: float | None):
+        self._update(clip_norm=value)
+
+    def _update(self, **settings):
+        """Change settings; do nothing while Keras sets its own defaults."""
+        if hasattr(self, "config"):
+            settings = {name: x or 0.0 for name, x in plain(settings).items()}
+            self.config = dataclasses.replace(self.config, **settings)
 
     def exclude_from_weight_decay(self, var_list=None, var_names=None):
         """Exclude more variables from weight decay and from the trust ratio.

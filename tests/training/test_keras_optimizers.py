@@ -208,6 +208,33 @@ def test_an_invalid_pattern_is_named():
     assert optimizer.excluded == before
 
 
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"weight_decay": 0.25}, 0.75),
+        ({"weight_decay": np.float32(0.25)}, 0.75),
+        ({"weight_decay": None}, 1.0),
+        ({"global_clipnorm": 0.125}, 0.5),
+    ],
+)
+def test_attributes_can_be_changed_before_training(changes, expected):
+    """An update, and a copy from the config, use the new values.
+
+    With a gradient of zero and a rate of 1, the weight loses its decay.
+    """
+    layer = layer_with({"kernel": np.ones((1, 1), "f4")})
+    optimizer = AdamW(1.0, weight_decay=0.5)
+    for name, value in changes.items():
+        setattr(optimizer, name, value)
+    again = AdamW.from_config(optimizer.get_config())
+    for each in (optimizer, again):
+        layer.weights[0].assign([[1.0]])
+        each.apply([tf.zeros((1, 1))], layer.trainable_variables)
+        assert layer.weights[0].numpy() == expected
+        for name, value in changes.items():
+            assert getattr(each, name) == (value or 0.0)
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_attributes_show_the_values_in_use(rule):
     """Keras's attributes and the signature contain the arguments in use."""
