@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 
 from albert_tf.base import files
+from albert_tf.base.console import counted
 from albert_tf.base.settings import FLAG_FILE
 from albert_tf.data.records.metadata import PHONEMES
 from albert_tf.model.config import CONFIG_FILE
@@ -95,13 +96,13 @@ def parse_flags(flagfile: str) -> dict[str, str]:
 
 def shape_of(config: dict) -> str:
     """Describe the sizes of an architecture in words."""
-    names = {
-        "num_hidden_layers": "layers",
-        "hidden_size": "hidden",
-        "num_attention_heads": "heads",
-        "vocab_size": "pieces",
+    nouns = {
+        "num_hidden_layers": "layer",
+        "hidden_size": "hidden unit",
+        "num_attention_heads": "head",
+        "vocab_size": "piece",
     }
-    sizes = [f"{config[k]:,} {n}" for k, n in names.items() if k in config]
+    sizes = [counted(config[k], n) for k, n in nouns.items() if k in config]
     return ", ".join(sizes)
 
 

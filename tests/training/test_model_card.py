@@ -7,7 +7,14 @@ import shlex
 import pytest
 
 from albert_tf.text.symbols import SymbolTable
-from albert_tf.training.model_card import CARD, MARK, card, number, write_card
+from albert_tf.training.model_card import (
+    CARD,
+    MARK,
+    card,
+    number,
+    shape_of,
+    write_card,
+)
 
 
 def model(folder, **files):
@@ -212,6 +219,12 @@ def test_a_card_tells_how_to_load_its_form(tmp_path, form, kind, cls, pipeline):
     pipeline = pipeline or kind.replace("_", "-")
     assert f"pipeline_tag: {pipeline}\n" in text
     assert f"for the task x ({kind}).\n" in text
+
+
+def test_sizes_in_words():
+    """Each size of the architecture has its noun, singular or plural."""
+    sizes = {"hidden_size": 4096, "num_hidden_layers": 1}
+    assert shape_of(sizes) == "1 layer, 4,096 hidden units"
 
 
 def test_a_card_of_a_phoneme_model(tmp_path):
