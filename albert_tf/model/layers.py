@@ -178,7 +178,8 @@ def as_array(name: str, values: Any) -> np.ndarray:
 def with_defaults(ids: Any, mask: Any = None, segments: Any = None) -> dict:
     """Return a batch with defaults for a missing mask and missing segments.
 
-    The default mask is all ones, and the default segments are all zeros.
+    The default mask is all ones, and the default segments are all zeros. All
+    three become int32, because `tf.gather` accepts few types of integers.
 
     Args:
       ids: the ids, or a dict of the whole batch.
@@ -188,12 +189,12 @@ def with_defaults(ids: Any, mask: Any = None, segments: Any = None) -> dict:
     values = dict(zip(INPUTS, (ids, mask, segments), strict=True))
     batch = ids if isinstance(ids, Mapping) else values
     batch = {name: x for name, x in batch.items() if x is not None}
+    batch |= {n: tf.cast(batch[n], tf.int32) for n in INPUTS if n in batch}
     make = {"input_mask": tf.ones_like, "segment_ids": tf.zeros_like}
     return batch | {
-        name: tf.cast(batch[name], tf.int32)
-        if name in batch
-        else default(batch["input_ids"])
+        name: default(batch["input_ids"])
         for name, default in make.items()
+        if name not in batch
     }
 
 

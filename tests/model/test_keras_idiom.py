@@ -112,6 +112,20 @@ def test_inputs_are_a_dict_keywords_or_defaults():
     assert (np.abs(padded).max(1) > 0)[some].all()
 
 
+@pytest.mark.parametrize("kind", ["encoder", "beam"])
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int64"])
+def test_ids_have_any_integer_type(kind, dtype):
+    """Ids of any integer type, with a mask of another, give equal outputs."""
+    model = LAYERS[kind]()
+    ids, mask = BATCH["input_ids"], BATCH["input_mask"]
+    for left, right in zip(
+        arrays(model(ids.astype(dtype), mask)),
+        arrays(model(ids, mask)),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(left, right)
+
+
 def test_pretraining_predicts_everywhere_by_default():
     """Without positions, MLM logits are computed for all tokens."""
     model = LAYERS["pretraining"]()
