@@ -204,8 +204,9 @@ def write_step_file(config: TpuCheckConfig, step: Step, run, *configs) -> None:
     if run.data_dir:
         architecture, strategy = step.plan.config, step.trainer.strategy
         records = run_setup.read(run.data_dir, architecture, True)
+        vocabulary = run_setup.check_start(run, architecture, records)
         setup = run_setup.Setup(
-            run, *configs, architecture, records, None, strategy
+            run, *configs, architecture, records, vocabulary, strategy
         )
         start(setup, step.trainer)
     else:

@@ -4,9 +4,12 @@ import types
 
 import pytest
 import tiny
+import vocabularies
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.records.metadata import Metadata
+from albert_tf.model.config import AlbertConfig
+from albert_tf.text.tokenizers import tokenizer_in
 from albert_tf.tpu import tpu_check
 from albert_tf.tpu.chips import parse
 from albert_tf.tpu.compiler import GIB, Compiled
@@ -19,6 +22,7 @@ from albert_tf.tpu.tpu_check import (
     plan_lines,
     write_step_file,
 )
+from albert_tf.training import checkpoints
 from albert_tf.training.distribution import DistributionConfig
 from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.pretraining.run_setup import PretrainingConfig
@@ -155,3 +159,41 @@ def test_a_step_file_has_the_flags_without_the_folders(
         with pytest.raises(InputError, match="needs `data_dir`"):
             write_step_file(config, "step", run, *others)
     assert len(written) == 1
+
+
+def test_a_step_file_starts_from_a_model_as_its_run_does(
+    data_dir, pretrained_dir, config_file, tmp_path, monkeypatch
+):
+    """A step file's first weights obey the rules of `init_checkpoint`.
+
+    Weights of another tokenizer are an error, and a transplant has the records'
+    tokenizer to fit them to.
+    """
+    started, source = [], str(tmp_path / "source")
+    config = AlbertConfig.from_model_dir(pretrained_dir)
+    config.save(source)
+    vocabularies.english().save(source)
+    checkpoints.save(source, {})
+    monkeypatch.setattr(tpu_check, "write_step", lambda *_: None)
+    monkeypatch.setattr(tpu_check, "start", lambda *x: started.append(x[0]))
+    step = types.SimpleNamespace(
+        plan=types.SimpleNamespace(config=config),
+        trainer=types.SimpleNamespace(strategy=None),
+    )
+    for init_state in ("weights", "transplant"):
+        run = PretrainingConfig(
+            data_dir,
+            albert_config_file=config_file,
+            init_checkpoint=source,
+            init_state=init_state,
+        )
+        others = OptimizerConfig(), TrainingConfig(), DistributionConfig()
+        arguments = TpuCheckConfig(step_file="x"), step, run, *others
+        if init_state == "weights":
+            with pytest.raises(InputError, match="have the tokenizer of the"):
+                write_step_file(*arguments)
+        else:
+            write_step_file(*arguments)
+    (setup,) = started
+    fingerprint = tokenizer_in(data_dir).fingerprint()
+    assert setup.vocabulary.fingerprint() == fingerprint

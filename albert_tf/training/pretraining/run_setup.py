@@ -422,6 +422,20 @@ class Setup:
         )
 
 
+def check_start(
+    pretraining: PretrainingConfig, config: AlbertConfig, folders: Folders
+) -> Vocabulary | None:
+    """Check a run's initial weights; return the vocabulary of its records."""
+    source = pretraining.init_checkpoint
+    if source:  # before its vocabulary, which may have a foreign format
+        AlbertConfig.from_model_dir(source, "init_checkpoint")
+    vocabulary = vocabulary_of(next(iter(folders)), source)
+    warm_start.check_warm_start(
+        source, pretraining.init_state, config, vocabulary
+    )
+    return vocabulary
+
+
 def check_inputs(
     pretraining: PretrainingConfig,
     optimizer: OptimizerConfig,
@@ -447,11 +461,7 @@ def check_inputs(
         value, rule = getattr(pretraining, name), "With records of phonemes, "
         rule += f"`{name}` must keep its default, {default}."
         require(value == default, rule, **{name: value})
-    source = pretraining.init_checkpoint, pretraining.init_state
-    if source[0]:  # before its vocabulary, which may have a foreign format
-        AlbertConfig.from_model_dir(source[0], "init_checkpoint")
-    vocabulary = vocabulary_of(next(iter(folders)), source[0])
-    warm_start.check_warm_start(*source, config, vocabulary)
+    vocabulary = check_start(pretraining, config, folders)
     checkpoints.check_claim(pretraining.output_dir, config)
     if vocabulary:
         vocabulary.check_claim(pretraining.output_dir)
