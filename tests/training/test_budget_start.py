@@ -121,6 +121,30 @@ def test_schedules_are_chosen_once(folders, fixed, earlier, masks, depths):
     assert chosen.initial_weights == ("informed" if informed else "random")
 
 
+def test_a_setting_for_one_process_does_not_undo_a_choice():
+    """A resumed run saves all choices, even those that its flags override.
+
+    Otherwise, a later process without these flags would use defaults.
+    """
+    records = {"records": dataclasses.replace(RECORDS["static"], splits={})}
+    setup = make_setup(tiny.CONFIG, records)
+    setup = dataclasses.replace(setup, strategy=tf.distribute.get_strategy())
+    earlier = {
+        "choices": {"learning_rate": 0.002, "beta_2": 0.98},
+        "step_seconds": 0.5,
+        "seconds": 9.0,
+    }
+    used = []
+    for fixed in ({"learning_rate"}, set()):
+        limited = Budget(1.0, fixed)
+        limited.earlier = earlier
+        optimizer = limited.choose_settings(setup).optimizer
+        used.append((optimizer.learning_rate, optimizer.beta_2))
+        earlier = limited.clock.state()["budget"]
+    default = setup.optimizer.learning_rate
+    assert used == [(default, 0.98), (0.002, 0.98)]
+
+
 def test_a_model_that_is_there_keeps_its_depth():
     """A model from `init_checkpoint` trains with all of its layers."""
     folders = {"dynamic": RECORDS["dynamic"]}

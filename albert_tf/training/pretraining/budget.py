@@ -325,10 +325,10 @@ class Budget:
         if setup.optimizer.learning_rate == "auto":
             self.fixed -= {"learning_rate"}
         values, seconds = self._choose(setup)
-        values = {k: v for k, v in values.items() if k not in self.fixed}
-        start_settings = vars(setup.pretraining).keys()  # see `with_start`
+        # The settings in `vars(setup.pretraining)` are set in `with_start`.
+        kept = self.fixed | vars(setup.pretraining).keys()
         setup = setup.with_settings(
-            {k: v for k, v in values.items() if k not in start_settings}
+            {k: v for k, v in values.items() if k not in kept}
         )
         training = setup.training
         self.clock = BudgetClock(
