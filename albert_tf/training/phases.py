@@ -157,6 +157,11 @@ class Phase:
     masked_lm_prob: float | None = None
 
     @property
+    def records(self) -> str:
+        """The fingerprint of the records, which may move during a run."""
+        return self.metadata.fingerprint() if self.metadata else ""
+
+    @property
     def shape(self) -> tuple:
         """The sizes of a step; phases with equal sizes share a compilation."""
         records = self.metadata
@@ -194,12 +199,12 @@ def phase_at(phases: Sequence[Phase], position: float) -> Phase:
 
 
 def examples_read(phases: Sequence[Phase], steps: int) -> dict[str, int]:
-    """Return {folder: examples read} after `steps` steps of the phases."""
-    read = dict.fromkeys((phase.data_dir for phase in phases), 0)
+    """Return {`Phase.records`: examples read} after some steps of phases."""
+    read = dict.fromkeys((phase.records for phase in phases), 0)
     for phase in phases:
         last = steps if phase is phases[-1] else min(steps, phase.end)
         phase_steps = max(last - phase.begin, 0)
-        read[phase.data_dir] += phase_steps * phase.batch_size
+        read[phase.records] += phase_steps * phase.batch_size
     return read
 
 

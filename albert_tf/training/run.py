@@ -68,7 +68,7 @@ class Run:
         detects moves since the creation of this object.
 
     Attributes:
-      read: {folder: examples read}.
+      read: {`Phase.records`: examples read}.
       phase, phase_begun: the phase of the last update, and its first step.
       last_good: the newest checkpoint, or None before the first is saved.
       history: the metrics so far, including those before a resume.
@@ -232,8 +232,14 @@ class Run:
         facts = {}
         if self.last_good:
             facts = checkpoint_files.read_facts(self.last_good)
+        stored = facts.get("read", {})
         self.read = examples_read(self.phases, self.step)
-        self.read |= facts.get("read", {})
+        self.read |= {  # as in older checkpoints
+            phase.records: stored[phase.data_dir]
+            for phase in self.phases
+            if phase.data_dir in stored
+        }
+        self.read |= stored
         self.phase_begun = facts.get("phase_begun", self.phase_begun)
         trainer = iterator = None
         while not (self.finished or self.stopped_by):
@@ -247,7 +253,7 @@ class Run:
             bad, first_bad = int(sums.bad), int(sums.first_bad) + 1
             seconds = time.monotonic() - start
             self._measure(steps, seconds)
-            self.read[phase.data_dir] += steps * phase.batch_size
+            self.read[phase.records] += steps * phase.batch_size
             values = self._values(sums, steps / seconds)
             self._turn(over=True)
             self.progress.total = self.last
@@ -304,7 +310,7 @@ class Run:
         if phase is not self.phase:
             self.phase, self.phase_begun = phase, self.step
             self.progress.message(f"step {self.step}: {phase.summary()}")
-        read, first = phase.reader(batches), self.read[phase.data_dir]
+        read, first = phase.reader(batches), self.read[phase.records]
         iterator = self.trainer.iterator(read, first, phase.batch_size)
         return self.trainer.at_depth(phase.layers), iterator
 

@@ -109,6 +109,19 @@ def test_every_border_resumes_exactly(train, trained, tmp_path, capsys):
 
 
 @pytest.mark.slow
+@eagerly()
+def test_moved_records_continue(train, folders, reads, tmp_path):
+    """A run continues records at another path after the last example read."""
+    how = {"depth_schedule": None, "train_batch_size": 8}
+    train("model", "{short}", stop_step=2, **how)
+    moved = shutil.copytree(folders["short"], tmp_path / "moved")
+    how["train_batch_size"] = 4
+    train("model", str(moved), stop_step=3, **how)
+    train("model", "{short}", stop_step=4, **how)
+    assert [start for _, _, start, _ in reads] == [0, 16, 20]
+
+
+@pytest.mark.slow
 def test_masks_change_and_resume(train, reads, tmp_path):
     """The mask rate of a phase determines its number of predictions.
 

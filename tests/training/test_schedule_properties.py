@@ -167,13 +167,13 @@ def test_phases_fill_the_run(shares, folders, depths, steps, size, unit, data):
         assert value in legal
     read = examples_read(phases, step)
     made = [
-        (p.data_dir, (min(p.end, step) - p.begin) * p.batch_size)
+        (p.records, (min(p.end, step) - p.begin) * p.batch_size)
         for p in phases
         if p.begin < step
     ]
     assert sum(read.values()) == sum(number for _, number in made)
     for name, number in read.items():
-        assert number == sum(n for folder, n in made if folder == name)
+        assert number == sum(n for records, n in made if records == name)
 
 
 @st.composite
