@@ -7,6 +7,7 @@ shape; and the number of floating-point operations per sequence.
 
 import dataclasses
 import math
+import os
 
 from albert_tf.base import files, program
 from albert_tf.base.console import format_table
@@ -182,7 +183,8 @@ def size_report(path: str, sequence_length: int | None = None) -> list[str]:
         sequence_length=tokens,
         max_position_embeddings=max_length,
     )
-    name = path.replace("\\", "/").split("/")[-1].removesuffix(".json")
+    # Unlike `.` and `model/`, the absolute path ends in a name.
+    name = os.path.basename(os.path.abspath(path)).removesuffix(".json")
     return [
         *paper_lines(name, config),
         "",

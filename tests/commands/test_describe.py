@@ -6,6 +6,7 @@ import math
 import goldens
 import programs
 import pytest
+import tiny
 import tiny_phonemes
 
 from albert_tf.base.errors import InputError
@@ -192,6 +193,14 @@ def test_a_model_directory_is_its_config(tmp_path):
     path.rename(tmp_path / "config.json")
     with pytest.raises(InputError, match="convert_checkpoint"):
         describe.size_report(str(tmp_path))
+
+
+def test_every_spelling_of_a_folder_has_its_name(tmp_path, monkeypatch):
+    """A trailing slash or `.` does not hide the name of a model directory."""
+    tiny.CONFIG.save(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for path in (f"{tmp_path}/", ".", str(tmp_path)):
+        assert describe.size_report(path)[1].startswith(f"{tmp_path.name} ")
 
 
 def test_a_phoneme_model_has_its_own_heads(tmp_path):
