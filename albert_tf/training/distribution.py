@@ -275,7 +275,8 @@ def peak_flops(
     peak = config.peak_tflops
     for gpu in [] if peak else tf.config.list_physical_devices("GPU")[:1]:
         name = tf.config.experimental.get_device_details(gpu)["device_name"]
-        peak = next((p for k, p in GPU_PEAKS.items() if k in name), None)
+        known = [k for k in GPU_PEAKS if re.search(rf"{k}(?!\w)", name)]
+        peak = GPU_PEAKS[known[0]] if known else None
     return peak and peak * 1e12 * strategy.num_replicas_in_sync
 
 

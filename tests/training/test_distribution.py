@@ -132,6 +132,10 @@ def test_auto_takes_several_gpus(monkeypatch, number, chosen):
         ("NVIDIA L4", 121),
         ("Tesla V100-SXM2-16GB", 125),
         ("Tesla T4", 65),
+        ("NVIDIA GH200 480GB", 989),
+        ("NVIDIA L40", None),
+        ("NVIDIA RTX A1000 Laptop GPU", None),
+        ("NVIDIA T400 4GB", None),
         ("another", None),
     ],
 )
