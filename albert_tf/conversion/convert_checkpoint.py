@@ -95,7 +95,7 @@ def write_huggingface(
     if source.symbols:
         source.symbols.save(folder)
         head_config = plbert.head_of(source.symbols) | (head_config or {})
-    huggingface.write(folder, config, tensors, head_config)
+    huggingface.write(folder, config, tensors, head_config, source.tokenizer)
     if not source.symbols:
         write_card(folder, source.folder, output_format)
     return len(tensors)

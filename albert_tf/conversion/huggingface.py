@@ -115,8 +115,16 @@ def as_config(values: dict, path: str) -> tuple[AlbertConfig, list[str]]:
     return config, warnings
 
 
-def config_json(config: AlbertConfig) -> dict:
-    """Return the content of a `config.json`, without the head's values."""
+def config_json(
+    config: AlbertConfig, tokenizer: Tokenizer | None = None
+) -> dict:
+    """Return the content of a `config.json`, without the head's values.
+
+    Without a tokenizer, the ids of special pieces are those of the release.
+    """
+    pad, cls, sep = 0, 2, 3
+    if tokenizer:
+        pad, cls, sep = tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id
     values = json.loads(config.to_json())
     del values["sharing"], values["embedding_norm"]
     return {
@@ -126,9 +134,9 @@ def config_json(config: AlbertConfig) -> dict:
         "dtype": "float32",  # even if the file contains float16
         "layer_norm_eps": 1e-12,
         "classifier_dropout_prob": 0.1,
-        "pad_token_id": 0,
-        "bos_token_id": 2,
-        "eos_token_id": 3,
+        "pad_token_id": pad,
+        "bos_token_id": cls,
+        "eos_token_id": sep,
     }
 
 
@@ -436,6 +444,7 @@ def write(
     config: AlbertConfig,
     tensors: Tensors,
     head_config: dict | None = None,
+    tokenizer: Tokenizer | None = None,
 ) -> None:
     """Write `config.json` and `model.safetensors` to a folder.
 
@@ -444,6 +453,7 @@ def write(
       config: the architecture.
       tensors: the weights, under Hugging Face's names.
       head_config: see `head_of`; None if there is no task head.
+      tokenizer: the tokenizer, or None if it is unknown.
     """
     arrays = tensors.read_all()
     if head_config and head_config["architectures"][0] in WITHOUT_POOLER:
@@ -452,7 +462,7 @@ def write(
     arrays = with_projection(arrays, config)
     if head_config["architectures"] == ["AlbertModel"]:
         arrays = {n.removeprefix(BACKBONE): a for n, a in arrays.items()}
-    values = config_json(config) | head_config
+    values = config_json(config, tokenizer) | head_config
     config_path, path = (files.join(folder, n) for n in (CONFIG, SAFETENSORS))
     files.write_json(config_path, values)
     safetensors.numpy.save_file(arrays, path, metadata={"format": "pt"})

@@ -75,7 +75,8 @@ def table_of(folder: str, config: AlbertConfig) -> SymbolTable:
 def head_of(table: SymbolTable) -> dict:
     """Return the keys to add to `config.json`, such as Kokoro's `vocab`."""
     ids = {s: i for s, i in table.symbols.items() if s != table.pad}
-    return {"architectures": ["AlbertModel"], "vocab": ids}
+    pad = table.symbols[table.pad]
+    return {"architectures": ["AlbertModel"], "pad_token_id": pad, "vocab": ids}
 
 
 def head_tensors(

@@ -1,5 +1,6 @@
 """Hugging Face files in all common forms are read and written."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -12,6 +13,8 @@ import released_files
 import safetensors.numpy
 import tensorflow as tf
 import tiny
+import tiny_tasks
+import vocabularies
 from conversions import huggingface, refuse, rewrite
 from exporting import finetuned
 
@@ -27,6 +30,8 @@ from albert_tf.conversion.huggingface import (
 from albert_tf.conversion.named_tensors import Tensors
 from albert_tf.conversion.tokenizer_json import character_class
 from albert_tf.model.config import ACTIVATIONS, AlbertConfig
+from albert_tf.text.normalization import TextConfig
+from albert_tf.text.tokenizers import SentencePieceTokenizer
 from albert_tf.training import checkpoints
 
 
@@ -299,6 +304,24 @@ def test_a_config_says_what_the_released_ones_do():
         "classifier_dropout_prob": 0.1,
     }
     assert {name: written[name] for name in released} == released
+
+
+def test_a_config_has_the_ids_of_its_tokenizer(tmp_path):
+    """`config.json` has the ids of the tokenizer's special pieces.
+
+    Otherwise, transformers would never train the row of another piece, because
+    it takes this row for padding.
+    """
+    special = "<unk>", "[CLS]", "[MASK]", "<pad>", "[SEP]"
+    tokenizer = SentencePieceTokenizer(
+        vocabularies.sentencepiece_model(special), TextConfig()
+    )
+    config = dataclasses.replace(tiny.SHALLOW, vocab_size=tokenizer.vocab_size)
+    tiny_tasks.write_model(tmp_path / "model", config, tokenizer)
+    convert(str(tmp_path / "model"), str(tmp_path / "hub"), "huggingface")
+    values = json.loads((tmp_path / "hub" / "config.json").read_text())
+    names = "pad_token_id", "bos_token_id", "eos_token_id"
+    assert [values[name] for name in names] == [3, 1, 4]
 
 
 def test_heads_go_to_the_hub(pretrained_dir, tmp_path):
