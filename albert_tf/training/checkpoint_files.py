@@ -211,10 +211,10 @@ def latest(
     return None
 
 
-def remove(directory: str, step: int) -> None:
-    """Remove all files of one checkpoint."""
-    for n, _, name in _parts(directory):
-        if n == step:
+def remove(directory: str, step: int, suffix: str = "") -> None:
+    """Remove a checkpoint's files, or those that begin with a suffix."""
+    for n, kind, name in _parts(directory):
+        if n == step and kind.startswith(suffix):
             path = files.join(directory, name)
             folder = files.is_folder(path)
             (files.remove_folder if folder else files.remove)(path)

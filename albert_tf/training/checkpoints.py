@@ -213,7 +213,9 @@ def save(
         checkpoint_files.adopt(directory, step, keep)
     except (tf.errors.OpError, OSError) as error:
         with contextlib.suppress(tf.errors.OpError, OSError):
-            checkpoint_files.remove(directory, step)
+            # A listed checkpoint of this step may still be intact.
+            kept = prefix in checkpoint_files.listed(directory)
+            checkpoint_files.remove(directory, step, "_temp" if kept else "")
         raise InputError(
             f"The checkpoint must be writable: {reason(error)}. Is the disk "
             f"full? Received: {prefix}"
