@@ -397,8 +397,11 @@ def open_source(path: str, options: Reading | None = None) -> Source:
         input=path,
     )
     if prefix:
-        shapes = tf1.open_checkpoint(prefix).shapes
-        is_tf1 = tf1.OBJECT_GRAPH not in shapes
+        # Only this package writes a `.json` file next to a checkpoint, which
+        # may be damaged if `for_inference` finds an earlier one.
+        is_tf1 = not files.exists(f"{prefix}.json") and (
+            tf1.OBJECT_GRAPH not in tf1.open_checkpoint(prefix).shapes
+        )
     rule = "`task` requires a TF1 checkpoint, which does not store labels."
     require(not options.task or (prefix and is_tf1), rule, task=options.task)
     if reader:

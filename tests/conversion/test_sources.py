@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import released_files
 import tensorflow as tf
+import tiny
 from conversions import release, with_slots
 
 from albert_tf.conversion import tf1, variable_names
@@ -26,9 +27,11 @@ from albert_tf.conversion.variable_names import (
     Layout,
     variable_shapes,
 )
+from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.registry import find
 from albert_tf.text.symbols import preset
+from albert_tf.training import checkpoints
 
 MODELS = goldens.FOLDER.parents[2] / "configs" / "models"
 RELEASES = sorted(path.stem for path in MODELS.glob("albert_*.json"))
@@ -229,3 +232,17 @@ def test_a_report_has_the_task(name, line):
     length = task.config.max_seq_length
     assert lines[2].startswith(f"task: {line.replace('512', str(length))}")
     assert len(lines) == 4 and "no vocabulary next to" in lines[3]
+
+
+@pytest.mark.parametrize("kind", [".index", ".data-00000-of-00001"])
+def test_a_damaged_checkpoint_is_passed_over(kind, tmp_path, capsys):
+    """In a model directory, the newest intact checkpoint is read."""
+    tiny.SHALLOW.save(str(tmp_path))
+    model = AlbertForPretraining(tiny.SHALLOW)
+    for step in (1, 2):
+        weights = checkpoints.named_variables(model)
+        checkpoints.save(str(tmp_path), weights, step, keep=2)
+    path = tmp_path / f"ckpt-2{kind}"
+    path.write_bytes(path.read_bytes()[:100])
+    assert open_source(str(tmp_path)).path.endswith("ckpt-1")
+    assert "ckpt-2 is damaged" in capsys.readouterr().out
