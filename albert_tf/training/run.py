@@ -101,7 +101,7 @@ class Run:
         whole = Phase(0, self.clock.end, training.train_batch_size)
         self.phases = tuple(phases) or (whole,)
         self.read: dict[str, int] = {}
-        self.phase = phase_at(self.phases, self.clock.at(max(self.step - 1, 0)))
+        self.phase = self._last_phase()
         self.phase_begun = self.phase.begin
         self.pace = Pace(training.steps_per_loop)
         self.history = History(output_dir, trainer.step)
@@ -240,7 +240,8 @@ class Run:
             if phase.data_dir in stored
         }
         self.read |= stored
-        self.phase_begun = facts.get("phase_begun", self.phase_begun)
+        self.phase = self._last_phase()  # `init_state=run` restores the step
+        self.phase_begun = facts.get("phase_begun", self.phase.begin)
         trainer = iterator = None
         while not (self.finished or self.stopped_by):
             phase = self._due_phase()
@@ -265,6 +266,10 @@ class Run:
     def _ahead(self) -> Sequence[Phase]:
         """The phases that follow the current one."""
         return self.phases[self.phases.index(self.phase) + 1 :]
+
+    def _last_phase(self) -> Phase:
+        """Return the phase of the last update."""
+        return phase_at(self.phases, self.clock.at(max(self.step - 1, 0)))
 
     def _due_phase(self) -> Phase:
         """Return the phase of the next update.

@@ -22,7 +22,7 @@ from albert_tf.training.history import History, draw_curves
 from albert_tf.training.hooks import StopInTime
 from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.phases import Phase
-from albert_tf.training.run import Hook, StopOnSignal, describe_run
+from albert_tf.training.run import Hook, Run, StopOnSignal, describe_run
 
 
 def copied(folder, target, step):
@@ -453,6 +453,23 @@ def test_only_lamb_is_said_to_have_trust_ratios(
         describe_run(trainer, more)
         lines = capsys.readouterr().out.splitlines()
         assert len(lines) == 3 + len(more)
+
+
+def test_a_restored_step_is_in_its_phase(tmp_path):
+    """A run that takes its step from another run begins in the step's phase.
+
+    With `init_state=run`, the step is restored after the run is created.
+    """
+    ends = ((0, 2), (2, 4), (4, 20))
+    (first,) = PHASES
+    phases = [
+        dataclasses.replace(first, begin=a, end=b, layers=1) for a, b in ends
+    ]
+    made = Run(tiny.new_trainer(), str(tmp_path), phases=phases)
+    made.trainer.optimizer.iterations.assign(8)
+    next(made.windows(lambda *_, **sizes: tiny.train_batches(**sizes)))
+    assert made.step == 9
+    assert (made.phase, made.phase_begun) == (phases[2], 4)
 
 
 @pytest.mark.slow_after(2)
