@@ -378,12 +378,14 @@ class Run:
                 values = self.window(batches, steps)
                 self.check_folder()
                 pace.measure(steps, self.seconds)
-                self.history.add(self.step, TRAIN, {"steps": steps} | values)
-                self.progress.advance(
-                    steps,
-                    f"loss {values['loss']:.3f} (mean of {steps}), "
-                    f"{values['examples_per_second']:.1f} examples/s",
-                )
+                shown = f"{steps} updates skipped: not finite"
+                if values.get("skipped_updates") != steps:
+                    row = {"steps": steps} | values
+                    self.history.add(self.step, TRAIN, row)
+                    speed = values["examples_per_second"]
+                    shown = f"loss {values['loss']:.3f} (mean of {steps}), "
+                    shown += f"{speed:.1f} examples/s"
+                self.progress.advance(steps, shown)
                 for act, interval in intervals.items():
                     if self.step % interval == 0 or self.step == self.last:
                         act()
