@@ -37,7 +37,7 @@ def label_counts(
     The result is {} if the examples have no classes or are unlabeled.
     """
     labels = task.labels if task.has_classes else ()
-    values = features.arrays.get("labels")
+    values = (features.arrays | features.token_arrays).get("labels")
     if not labels or values is None:
         return {}
     if task.kind == "token_classification":

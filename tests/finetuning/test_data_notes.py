@@ -122,8 +122,10 @@ def test_words_are_counted_for_each_tag(words):
     """For each tag, the number of words is printed."""
     task = task_with(["O", "B-A", "b-a"], "token_classification")
     tags = ("O", "B-A", "O"), ("b-a",)
-    sentences = [Sentence(x, x, "file", 1) for x in tags]
-    rows = features([5, 4], labels=[[0, 1, 0], [2, -1, -1]])
+    texts = ("good", "bad", "fine"), ("good",)
+    pairs = zip(texts, tags, strict=True)
+    sentences = [Sentence(*pair, "file", 1) for pair in pairs]
+    rows = task.features(sentences, words)
     first, note = notes(task, rows, words, sentences)
     assert first == "classes: 'O' 2, 'B-A' 1, 'b-a' 1"
     assert note == "Note: these classes may be the same: 'B-A', 'b-a'"
