@@ -5,7 +5,7 @@ texts.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -86,10 +86,10 @@ class Albert(ModelWithTokenizer):
     ):
         super().__init__(config, tokenizer, max_length, **kwargs)
         self.task = task
-        self.albert = AlbertModel(config, dtype=self.dtype_policy)
-        self.albert.build()
+        albert = self.albert = AlbertModel(config, dtype=self.dtype_policy)
+        albert.build()
         # Each graph is traced once and serves all later calls to `embed`.
-        self._steps = functools.cache(functools.partial(make_step, self.albert))
+        self._steps = functools.cache(lambda _, *how: make_step(albert, *how))
         self.heads = tuple(heads)
         for name in self.heads:
             head = HEADS[name](config, name=name, dtype=self.dtype_policy)
@@ -221,6 +221,14 @@ class Albert(ModelWithTokenizer):
             for x in logits[0].numpy()
         ]
 
+    def _step(self, *how) -> Callable:
+        """Return the graph of `make_step`, or a new graph for changed layers.
+
+        Keras's `quantize` and LoRA change the variables of layers.
+        """
+        variables = [(v.path, v.dtype) for v in self.albert.variables]
+        return self._steps(tuple(variables), *how)
+
     def embed(
         self,
         texts: str | Sequence[str],
@@ -252,7 +260,7 @@ class Albert(ModelWithTokenizer):
         settings = EmbedConfig(output_file=".npy", **options)
         layer = check_layer(settings, self.config)
         features = Features.from_texts(self.need_tokenizer(), texts, length)
-        step = self._steps(pooling, layer)
+        step = self._step(pooling, layer)
         vectors = vectors_of(features, settings.batch_size, step)
         return vectors[0] if is_single else vectors
 

@@ -12,10 +12,11 @@ from tiny_fits import LABELS, RATE
 
 import albert_tf
 from albert_tf.base.errors import InputError
+from albert_tf.library.changed_layers import add_low_rank
 from albert_tf.library.models import Classifier
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.layers import Dense
-from albert_tf.model.task_heads import AlbertForBeamSpans
+from albert_tf.model.task_heads import AlbertForBeamSpans, token_mean
 from albert_tf.training import checkpoint_files, checkpoints
 
 TEXTS, NAMES = map(list, zip(*tiny_tasks.opinions(16, 1), strict=True))
@@ -116,6 +117,28 @@ def test_a_quantized_model_is_saved_by_keras_alone(shallow, tmp_path, mode):
         with pytest.raises(InputError, match="`.keras`"):
             write(tmp_path / "folder")
         assert not (tmp_path / "folder").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: model.quantize("int8"),
+        lambda model: add_low_rank(model.albert, 1),
+    ],
+)
+def test_embed_uses_changed_layers(shallow, change):
+    """`embed` uses layers as they are, even if they changed after a call."""
+    model = albert_tf.load(shallow)
+    before = model.embed(TEXTS)
+    change(model)
+    for layer in model.albert.encoder._flatten_layers():
+        if getattr(layer, "lora_enabled", False):
+            layer.lora_kernel_b.assign_add(1.0 + 0.0 * layer.lora_kernel_b)
+    wanted = model(model.tokenizer(TEXTS))["sequence_output"]
+    mask = model.tokenizer(TEXTS)["input_mask"]
+    found = model.embed(TEXTS)
+    np.testing.assert_allclose(found, token_mean(wanted, mask), atol=1e-5)
+    assert np.abs(found - before).max() > 1e-4
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def test_embed_traces_few_graphs(pretrained):
         albert.embed(text)
         albert.embed(text, "cls", 0)
     for pooling, layer in ("mean", 2), ("cls", 0):
-        step = albert._steps(pooling, layer)
+        step = albert._step(pooling, layer)
         assert 1 <= step.experimental_get_tracing_count() <= 3
     before = albert.embed("the film")
     bias = albert.albert.encoder.weights[-1]
