@@ -219,11 +219,6 @@ class TaskModel(NetworkModel):
         """
         if isinstance(x, Mapping):
             return self.named_inputs(x, {})
-        if isinstance(x, tuple):
-            labels = (
-                without_spare_axis(self.task.objective, y) for y in x[1:2]
-            )
-            return (self.encoded(x[0]), *labels, *x[2:])
         if isinstance(x, tf.data.Dataset):
             x = user_data.with_ranks(x)
             spec = x.element_spec
@@ -240,6 +235,7 @@ class TaskModel(NetworkModel):
     def _arguments(self, x, y, weights, size, part, shuffle=False) -> dict:
         """Return the data as arguments of Keras's own `fit` or `evaluate`."""
         if is_encoded(x):
+            x, y, weights = self.unpacked(x, y, weights)
             y = without_spare_axis(
                 self.task.objective, labels_of_ids(y, self.task)
             )
@@ -328,7 +324,10 @@ class TaskModel(NetworkModel):
             if self.official:
                 held_out = self._labeled(validation_data)
             validation = validation_data, None, None, size, "eval"
-            arguments["validation_data"] = self._arguments(*validation)["x"]
+            parts = self._arguments(*validation)
+            arguments["validation_data"] = tuple(
+                parts.get(name) for name in ("x", "y", "sample_weight")
+            )
         return arguments | {"validation_split": share}, held_out
 
     # Keras.

@@ -161,6 +161,7 @@ def test_data_of_fit_are_divided_or_given(official):
     assert converted(texts, 0.0) == (training | {"validation_split": 0.0}, None)
     found, held_out = converted(texts, 0.0, (["b"], [1]))
     others = (["b"], [1]), None, None, 2, "eval"
+    others = (others, None, None)  # no separate labels or weights
     assert found == training | {
         "validation_data": others,
         "validation_split": 0.0,

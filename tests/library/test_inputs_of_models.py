@@ -72,7 +72,7 @@ def test_a_column_of_labels_is_a_list_of_labels(model):
     for y in (column, column.tolist(), tf.constant(column)):
         got = model._arguments(batch, y, None, 2, "eval")["y"]
         np.testing.assert_array_equal(got, Y)
-        got = model._arguments((batch, y), None, None, 2, "eval")["x"][1]
+        got = model._arguments((batch, y), None, None, 2, "eval")["y"]
         np.testing.assert_array_equal(got, Y)
     dataset = tf.data.Dataset.from_tensor_slices((batch, column, Y)).batch(2)
     dataset = model._arguments(dataset, None, None, None, "eval")["x"]
@@ -314,10 +314,17 @@ def test_probabilities_have_a_name(model):
     ],
 )
 def test_labels_of_ids_have_many_forms(shallow, labels):
-    """Labels for ids may have the same forms as labels for texts."""
+    """Labels for ids may have the same forms as labels for texts.
+
+    This is also true of labels in a tuple with the ids, as in validation data.
+    """
     model = compiled(Classifier, shallow, ["bad", "good"])
     ids = model.tokenizer(TEXTS[:2])
     weights = [1.0, 3.0]
     wanted = model.evaluate(ids, np.array([1, 0]), sample_weight=weights)
     found = model.evaluate(ids, labels, sample_weight=weights)
     assert found == wanted != model.evaluate(ids, labels)
+    data = ids, labels, weights
+    assert model.evaluate(data) == wanted
+    fitted = model.fit(ids, labels, validation_data=data, verbose=0)
+    assert fitted.history["val_loss"] == [wanted]
