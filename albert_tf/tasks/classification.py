@@ -128,9 +128,6 @@ class SentenceTask(Task):
         changes = {"columns": columns, "predict_columns": None, "layout": ""}
         return dataclasses.replace(self, **changes)
 
-    def without_ids(self):
-        return self.with_columns({"id_column": ""})
-
     def for_model(self, trained: "SentenceTask") -> "SentenceTask":
         task = super().for_model(trained)
         require(

@@ -110,9 +110,6 @@ class Embedding(Task):
     def in_memory(self):
         return dataclasses.replace(self, columns=DEFAULT_COLUMNS)
 
-    def without_ids(self):
-        return self.with_columns({"id_column": ""})
-
     def distinct_texts(self, examples):
         # The matches of other rows serve as negatives, so they must differ from
         # the row's own match.

@@ -269,8 +269,12 @@ class Task(abc.ABC):
         return self
 
     def without_ids(self) -> "Task":
-        """Return a copy of the task that reads rows without an id column."""
-        return self
+        """Return a copy of the task that reads rows without an id column.
+
+        A column that tells which words form a sentence is kept.
+        """
+        named = "id_column" in self.data_takes and not self.text_rank
+        return self.with_columns({"id_column": ""}) if named else self
 
     def reopened(self) -> "Task":
         """Return the task without settings that earlier training data fixed.

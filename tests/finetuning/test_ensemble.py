@@ -245,17 +245,24 @@ def test_an_ensemble_averages_logits(words, tmp_path, bucketing):
     assert metrics["eval"]["loss"] == pytest.approx(loss, abs=1e-4)
 
 
-def test_members_have_one_task(pretrained, tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("classification", [{"labels": tuple(x)} for x in ("xy", "xy", "yx")]),
+        ("multiple_choice", [{"number": n} for n in (4, 4, 3)]),
+    ],
+)
+def test_members_have_one_task(pretrained, tmp_path, kind, changes):
     """If a member's task differs, the error names that member and the first.
 
     The column of the examples' names may differ.
     """
-    task = find("classification").updated(max_seq_length=16)
+    task = find(kind).updated(max_seq_length=16)
     folders = [str(tmp_path / name) for name in "abc"]
-    for folder, labels in zip(folders, ("xy", "xy", "yx"), strict=True):
+    for folder, fields in zip(folders, changes, strict=True):
         shutil.copytree(pretrained, folder)
         named = task.with_columns({"id_column": folder[-1]})
-        dataclasses.replace(named, labels=tuple(labels)).save(folder)
+        dataclasses.replace(named, **fields).save(folder)
     job = Job(task, tiny.CONFIG, load_tokenizer(pretrained), (), (), ())
     evaluation.check_members(folders[:2], job)
     other = f"same task.*ensemble={folders[0]},{folders[2]}$"

@@ -174,13 +174,19 @@ def test_a_word_a_row_of_a_frame(words):
 
 def test_a_frame_needs_no_names_of_examples(words):
     """A frame may lack the id column that the model's files have."""
-    model = model_of("Classifier", "classification", words, labels=NAMES)
-    model.task = model.task.with_columns({"id_column": "n"})
-    columns = {"text": TEXTS, "label": ["good", "bad", "ugly"]}
-    for part in ("train", "eval", "predict"):
-        found = model.examples(framed(columns), None, part)
-        assert [example.text for example in found] == TEXTS
-        assert [example.id for example in found] == ["0", "1", "2"]
+    classes = {"text": TEXTS, "label": ["good", "bad", "ugly"]}
+    choices = {"context": TEXTS, "question": TEXTS, "choices": [["a", "b"]] * 3}
+    for model, columns in (
+        (
+            model_of("Classifier", "classification", words, labels=NAMES),
+            classes,
+        ),
+        (model_of(*CHOOSER, words), choices | {"label": [0, 1, 1]}),
+    ):
+        model.task = model.task.with_columns({"id_column": "n"})
+        for part in ("train", "eval", "predict"):
+            found = model.examples(framed(columns), None, part)
+            assert [example.id for example in found] == ["0", "1", "2"]
 
 
 FOUND, PLACES = ["good", "bad", "so"], [2, 2, 0]
