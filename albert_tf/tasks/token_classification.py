@@ -196,6 +196,9 @@ class TokenClassification(Task):
         tags = name_in_table(self.tag_column, TAGS_COLUMN)
         return TableColumns(words, tags, lists=words)
 
+    def in_memory(self):
+        return dataclasses.replace(self, id_column="")
+
     def table_labels(self, labels):
         return labels
 

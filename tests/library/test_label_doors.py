@@ -189,6 +189,16 @@ def test_a_frame_needs_no_names_of_examples(words):
             assert [example.id for example in found] == ["0", "1", "2"]
 
 
+def test_texts_need_no_names_of_sentences(words):
+    """Texts are read even if the model's files have a word in each row."""
+    model = model_of(*TAGGER, words, labels=TAGS, id_column="n")
+    found = model.examples(TEXTS, None, "predict")
+    assert [list(example.words) for example in found] == WORDS
+    found = model.examples(TEXTS, [TAGS] * 3, "train")
+    assert [example.tags for example in found] == [TAGS] * 3
+    assert model.task.id_column == "n"
+
+
 FOUND, PLACES = ["good", "bad", "so"], [2, 2, 0]
 BOTH = list(zip(FOUND, PLACES, strict=True))
 ANSWERS = [
