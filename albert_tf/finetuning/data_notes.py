@@ -124,7 +124,7 @@ def text_notes(
 
 def missing_notes(examples: Sequence[Any]) -> list[str]:
     """Return [note] if some, but not all, labels are missing, otherwise []."""
-    fields = "label", "tags", "answers"  # one per kind of example
+    fields = "label", "tags", "answers", "score"  # one per kind of example
     labels = [
         getattr(example, field)
         for example in examples

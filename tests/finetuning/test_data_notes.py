@@ -12,6 +12,7 @@ from albert_tf.finetuning.data_notes import (
     word_notes,
 )
 from albert_tf.tasks.classification import Example
+from albert_tf.tasks.embedding import Texts
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.tagged_words import Sentence
@@ -151,6 +152,11 @@ def test_missing_labels_are_counted(words):
     tagger = task_with(["a", "b"], "token_classification")
     (line,) = notes(tagger, features([4, 4]), words, tagged)
     assert line.startswith("Note: 1 of 2 labels")
+    for scores, found in (((0.5, None), [line]), ((None, None), [])):
+        pairs = [Texts("", ("a", "b"), score) for score in scores]
+        assert notes(find("embedding"), features([4] * 4), words, pairs) == (
+            found
+        )
 
 
 @pytest.mark.parametrize(
