@@ -12,6 +12,7 @@ scores are from 0 to 1.
 import collections
 import difflib
 import itertools
+import math
 import re
 import string
 from collections import Counter
@@ -34,23 +35,33 @@ def negative_mse(labels: np.ndarray, predictions: np.ndarray) -> float:
     return -float(np.mean(np.subtract(labels, predictions, dtype=float) ** 2))
 
 
-def class_sets(*numbers: np.ndarray) -> np.ndarray:
-    """Convert each array of class numbers [N] to a 0/1 array [N, C].
+def class_counts(labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
+    """Return how often each class is right, a label and a prediction, [3, C].
 
-    C is the number of classes that occur in at least one array.
+    Args:
+      labels: class numbers [N], or sets, 0/1 arrays [N, C]. For numbers, C is
+        the number of classes that occur.
+      predictions: the same for the predictions.
     """
-    classes, inverse = np.unique(numbers, return_inverse=True)
-    return np.eye(len(classes))[inverse.reshape(np.shape(numbers))]
+    if np.ndim(labels) == 2:
+        pair = labels, predictions
+        right = np.einsum("nc,nc->c", *pair, dtype=float)
+        return np.array([right, *(np.sum(x, 0, float) for x in pair)])
+    classes, inverse = np.unique([labels, predictions], return_inverse=True)
+    pair = inverse.reshape(2, -1)
+    parts = pair[0, pair[0] == pair[1]], *pair
+    counts = [np.bincount(part, minlength=len(classes)) for part in parts]
+    return np.array(counts, float)
 
 
 def f1_of_classes(labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-    """Return the F1 score of each class in sets [N, C].
+    """Return the F1 score of each class; see `class_counts`.
 
     A class that is neither a label nor a prediction has an F1 score of 0.
     """
-    correct = 2 * np.sum(np.multiply(labels, predictions, dtype=float), axis=0)
-    total = np.sum([labels, predictions], axis=(0, 1), dtype=float)
-    return np.divide(correct, total, np.zeros(len(total)), where=total > 0)
+    right, *others = class_counts(labels, predictions)
+    total = sum(others)
+    return np.divide(2 * right, total, np.zeros(len(total)), where=total > 0)
 
 
 def binary_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
@@ -65,9 +76,7 @@ def macro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
     For class numbers [N], only classes that occur count; for sets [N, C], a
     class that does not occur has an F1 score of 0.
     """
-    sets = labels, predictions
-    sets = class_sets(*sets) if np.ndim(labels) == 1 else sets
-    return float(f1_of_classes(*sets).mean())
+    return float(f1_of_classes(labels, predictions).mean())
 
 
 def micro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
@@ -103,9 +112,14 @@ def spearman(labels: np.ndarray, predictions: np.ndarray) -> float:
 def matthews(labels: np.ndarray, predictions: np.ndarray) -> float:
     """Return the Matthews correlation for any number of classes.
 
-    See https://doi.org/10.1016/j.compbiolchem.2004.09.006.
+    The result is 0 if all labels or all predictions are equal. See
+    https://doi.org/10.1016/j.compbiolchem.2004.09.006.
     """
-    return pearson(*class_sets(labels, predictions))
+    right, *counts = class_counts(labels, predictions)
+    size = float(len(labels))
+    lengths = math.prod(np.sqrt(size**2 - x @ x) for x in counts)
+    covariance = size * right.sum() - np.dot(*counts)
+    return float(covariance / lengths) if lengths else 0.0
 
 
 # Each function accepts (labels [N], predictions [N]). Classes are numbers;

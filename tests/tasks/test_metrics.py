@@ -7,6 +7,7 @@ import collections
 import functools
 import re
 import string
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -69,6 +70,21 @@ def test_class_metrics_are_their_definitions(pairs):
     binary = metrics.METRICS["f1"](labels % 2, guesses % 2)
     counts = by_hand(labels % 2, guesses % 2, 1)
     assert binary == pytest.approx(f1_by_hand(*counts))
+
+
+def test_metrics_of_many_classes_need_little_memory():
+    """The memory of a metric does not grow with examples times classes."""
+    labels = np.arange(3000)
+    guesses = np.roll(labels, 1)
+    guesses[:1500] = labels[:1500]
+    tracemalloc.start()
+    values = [
+        metrics.METRICS[x](labels, guesses) for x in ("macro_f1", "matthews")
+    ]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert values == pytest.approx([0.5, 0.5], abs=1e-3)
+    assert peak < 1e6
 
 
 def test_metrics_of_sets_are_scikit_learns():
