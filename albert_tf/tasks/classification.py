@@ -390,8 +390,11 @@ class MultiLabel(ClassTask):
         return self.with_labels({x for e in examples for x in e.label})
 
     def targets(self, labels):
-        rows = [[name in label for name in self.labels] for label in labels]
-        return np.array(rows, np.float32)  # [N, C]
+        number = {label: i for i, label in enumerate(self.labels)}
+        sets = np.zeros([len(labels), len(number)], np.float32)  # [N, C]
+        for row, names in zip(sets, labels, strict=True):
+            row[[number[name] for name in names]] = 1.0
+        return sets
 
     def probabilities(self, logits):
         return sigmoid(logits)

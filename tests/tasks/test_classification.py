@@ -1,6 +1,7 @@
 """Labels, losses and results of sentence classification and regression."""
 
 import dataclasses
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -146,6 +147,19 @@ def test_scores_of_several_numbers_are_means(tmp_path):
     for column, values in ((1, found), (2, truth)):
         cells = [row[column].split(",") for row in rows[1:]]
         np.testing.assert_allclose(np.array(cells, float), values, rtol=1e-5)
+
+
+def test_sets_of_many_classes_need_the_memory_of_their_array():
+    """Label sets are converted to 0/1 arrays without larger intermediates."""
+    names = tuple(map(str, range(2000)))
+    task = dataclasses.replace(find("multilabel"), labels=names)
+    tracemalloc.start()
+    sets = task.targets([(), *([name, "7"] for name in names[:499])])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    rows, columns = np.nonzero(sets)
+    assert {*columns[rows == 9].tolist()} == {7, 8} and not sets[0].any()
+    assert peak < 1.5 * sets.nbytes
 
 
 def test_sets_of_classes(tmp_path):
