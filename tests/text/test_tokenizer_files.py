@@ -128,16 +128,22 @@ def test_only_code_makes_compiled_rules_outdated(code, same, monkeypatch):
         ("flax_model.msgpack", b""),
     ],
 )
-def test_foreign_files_are_kept(name, content, tmp_path):
+@pytest.mark.parametrize("copied", [False, True])
+def test_foreign_files_are_kept(copied, name, content, tmp_path):
     """A tokenizer is not saved beside files of another library or vocabulary.
 
-    The error names the files, and no file changes.
+    A copy of its own vocabulary makes no difference. The error names the files,
+    and no file changes.
     """
-    path = tmp_path / name
-    path.write_bytes(content)
-    with pytest.raises(InputError, match=f"delete these.* with {name}"):
+    own = {english().file_name: english().content} if copied else {}
+    contents = own | {name: content}
+    for file, data in contents.items():
+        (tmp_path / file).write_bytes(data)
+    listed = ", ".join(sorted(contents))
+    with pytest.raises(InputError, match=f"delete these.* with {listed}"):
         english().save(str(tmp_path))
-    assert [*tmp_path.iterdir()] == [path] and path.read_bytes() == content
+    found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert found == contents
 
 
 def test_a_tokenizer_is_not_replaced(tmp_path):
