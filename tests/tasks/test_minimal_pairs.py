@@ -195,14 +195,18 @@ def test_a_model_that_diverged_has_no_scores(tokenizer):
 def test_a_note_counts_pairs_that_the_tokenizer_makes_equal(
     scorer, tmp_path, monkeypatch, capsys
 ):
-    """A note counts the pairs that no model can get right, if there are any."""
+    """A note counts the pairs that no model can get right, if there are any.
+
+    These pairs count as wrong.
+    """
     monkeypatch.setattr(minimal_pairs, "load_scorer", lambda _: scorer)
     equal = ("The cat", "the cat", "case", "words")
     for rows, notes in ((ROWS, 0), ([*ROWS, equal], 1)):
         path = write(tmp_path / "x.jsonl", rows)
-        score(path, tmp_path / "out.json")
+        summary = score(path, tmp_path / "out.json")
         found = capsys.readouterr().out
         assert found.count("Note: 1 of 4 pairs count as wrong") == notes
+    assert summary["paradigm"]["case"]["accuracy"] == 0
 
 
 def test_a_model_without_the_head_is_refused(scorer, tmp_path):
