@@ -177,7 +177,7 @@ class Page(gr.Blocks):
         """Convert the values of a form for the form's function."""
         try:
             return await super().preprocess_data(*args, **kwargs)
-        except (ValueError, TypeError, gr.Error) as error:
+        except (TypeError, ValueError) as error:  # such as `gr.Error`
             first = first_line(error)
             message = f"The values must fit the form: {first}"
             raise VisitorError(message) from None
