@@ -327,7 +327,7 @@ class Letters:
         `beyond_english` counts letters that begin a word only under the English
         rule.
         """
-        text = "".join(self._pending).encode("utf-32-le", "surrogatepass")
+        text = "".join(self._pending).encode("utf-32-le")
         numbers = np.bincount(np.frombuffer(text, np.uint32))
         for code in np.flatnonzero(numbers).tolist():
             letter, marked, beyond = _letter_kinds(
