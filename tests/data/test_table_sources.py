@@ -122,6 +122,7 @@ def test_files_have_the_same_rows(tmp_path, write):
     """Files and saved data sets yield the same rows as objects.
 
     The position of a row consists of the file or folder and the row's number.
+    If one column is read, each row contains only this column.
     """
     path = write(ROWS, tmp_path)
     found = list(rows_of(path))
@@ -129,6 +130,9 @@ def test_files_have_the_same_rows(tmp_path, write):
     assert [row.where for row in found] == [
         f"{path}, row {i}" for i in range(3)
     ]
+    for name in ROWS[0]:
+        found = [row.values for row in rows_of(path, name)]
+        assert found == [{name: row[name]} for row in ROWS]
 
 
 TWICE = ["text", "label", "tags", "text"]
