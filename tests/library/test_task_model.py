@@ -80,6 +80,24 @@ def test_strings_are_evaluated_like_ids(classifier):
         assert found == pytest.approx(first, abs=1e-6)
 
 
+def test_single_examples_form_batches_of_the_requested_size(same_classifier):
+    """Examples in a list, or one by one in a data set, form new batches.
+
+    The batches of a data set of batches remain.
+    """
+    rows = columns(37, 3)
+    stream = tf.data.Dataset.from_tensor_slices(rows)
+
+    def sizes(x, y, size):
+        data = same_classifier._arguments(x, y, None, size, "eval")["x"]
+        return [len(labels) for _, labels in data]
+
+    for x, y in (rows, (stream, None)):
+        assert sizes(x, y, 15) == [15, 15, 7]
+        assert sizes(x, y, None) == [32, 5]
+    assert sizes(stream.batch(20), None, 15) == [20, 17]
+
+
 @pytest.mark.slow
 def test_predict_is_the_program_and_the_saved_model(finished, tmp_path):
     """The model, `finetune.py` and the SavedModel give equal probabilities."""
