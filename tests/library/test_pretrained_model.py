@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny
 
 from albert_tf.base.errors import InputError
 from albert_tf.conversion import sources
@@ -15,7 +16,7 @@ from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.library import base_model, pretrained_model
 from albert_tf.library.embed import EmbedConfig, embed_texts
 from albert_tf.library.models import Embedder
-from albert_tf.library.pretrained_model import load
+from albert_tf.library.pretrained_model import Albert, load
 
 TEXTS = ["the film was good", "a bad plot", "in this one it is not so fine"]
 
@@ -91,6 +92,14 @@ def test_embed_is_the_program(albert, pretrained, tmp_path):
     half = load(pretrained, dtype="mixed_bfloat16").embed(TEXTS)
     assert half.dtype == np.float32
     np.testing.assert_allclose(half, np.load(vectors), atol=0.1)
+
+
+def test_the_heads_have_the_dtype_of_the_model():
+    """The encoder and each head follow the model's dtype policy."""
+    model = Albert(tiny.SHALLOW, dtype="mixed_bfloat16")
+    parts = {name: getattr(model, name) for name in ("albert", *model.heads)}
+    found = {name: part.dtype_policy.name for name, part in parts.items()}
+    assert found == dict.fromkeys(("albert", "mlm", "sop"), "mixed_bfloat16")
 
 
 def test_logits_of_the_masks_of_a_text(albert):
