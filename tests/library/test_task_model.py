@@ -98,6 +98,32 @@ def test_single_examples_form_batches_of_the_requested_size(same_classifier):
     assert sizes(stream.batch(20), None, 15) == [20, 17]
 
 
+class Sizes(keras.callbacks.Callback):
+    """A callback that counts the examples of each batch in `predict`."""
+
+    def on_predict_begin(self, logs=None):
+        """Forget the sizes of an earlier call."""
+        self.sizes = []
+
+    def on_predict_batch_end(self, batch, logs=None):
+        """Note the size of a batch."""
+        self.sizes.append(len(logs["outputs"]))
+
+
+def test_predictions_run_in_batches_of_the_requested_size(
+    same_classifier, capsys
+):
+    """The arguments of `predict` apply to texts and to ids alike."""
+    texts, _ = columns(37, 3)
+    for x in (texts, same_classifier.tokenizer(texts)):
+        for size, wanted in ((15, [15, 15, 7]), (None, [32, 5])):
+            how = {"batch_size": size, "callbacks": [seen := Sizes()]}
+            same_classifier.predict(x, verbose=0, **how)
+            assert seen.sizes == wanted and not capsys.readouterr().out
+            same_classifier.predict(x, verbose=2, **how)
+            assert seen.sizes == wanted and "/step" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_predict_is_the_program_and_the_saved_model(finished, tmp_path):
     """The model, `finetune.py` and the SavedModel give equal probabilities."""
