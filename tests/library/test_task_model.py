@@ -124,6 +124,25 @@ def test_predictions_run_in_batches_of_the_requested_size(
             assert seen.sizes == wanted and "/step" in capsys.readouterr().out
 
 
+def test_answers_and_scores_have_the_requested_batch_size(
+    same_classifier, monkeypatch
+):
+    """All methods that answer or score texts pass on their `batch_size`."""
+    texts, labels = columns(20, 3)
+    outputs, sizes = Classifier._outputs, []
+
+    def noted(model, features, size, **kwargs):
+        sizes.append(size)
+        return outputs(model, features, size, **kwargs)
+
+    monkeypatch.setattr(Classifier, "_outputs", noted)
+    same_classifier.score(texts, labels, 11)
+    same_classifier.predictions(texts, batch_size=12)
+    same_classifier.predictor(13)([{"text": text} for text in texts])
+    same_classifier.classify(texts, batch_size=14)
+    assert sizes == [11, 12, 13, 14]
+
+
 @pytest.mark.slow
 def test_predict_is_the_program_and_the_saved_model(finished, tmp_path):
     """The model, `finetune.py` and the SavedModel give equal probabilities."""
