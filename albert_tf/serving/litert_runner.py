@@ -75,8 +75,7 @@ class Runner:
         }
         self.task, self.fields, self.is_pair = None, Task.fields, False
         if is_finetuned(folder):
-            task = load_task(folder)
-            self.task = task.updated(max_seq_length=self.length)
+            self.task = load_task(folder)  # export saved the file's lengths
             self.fields = self.task.fields
             self.is_pair = self.task.is_pair
         self._check_task(folder)
