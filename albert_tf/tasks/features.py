@@ -18,7 +18,7 @@ def make_windows(number: int, size: int, stride: int) -> list[tuple[int, int]]:
     """Return a (start, length) pair for each window over `number` tokens.
 
     Windows have at most `size` tokens. Each window starts `stride` tokens after
-    the start of the previous window, or at its end if that is closer.
+    the start of the previous window; `stride` is at most `size`.
 
     Source: `convert_examples_to_features` of the released `squad_utils.py`.
     """
@@ -29,7 +29,7 @@ def make_windows(number: int, size: int, stride: int) -> list[tuple[int, int]]:
         windows.append((start, length))
         if start + length == number:
             break
-        start += min(length, stride)
+        start += stride
     return windows
 
 
