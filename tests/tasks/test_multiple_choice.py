@@ -301,7 +301,8 @@ def test_own_files(tmp_path):
 def test_a_label_names_no_empty_choice(tmp_path):
     """A label must not name an empty choice; other rows are read.
 
-    A row of a table has empty choices if other rows have more choices.
+    A row of a table has empty choices if other rows have more choices. In
+    prediction, such a label does not matter.
     """
     columns = {
         "text_column": "s",
@@ -312,5 +313,9 @@ def test_a_label_names_no_empty_choice(tmp_path):
     table = "s\ta0\ta1\ta2\tgold\nsome text\tx\ty\t\t1\n"
     (found,) = own(tmp_path, "t.tsv", table, **columns)
     assert found[3:] == (("x", "y", ""), 1)
-    with pytest.raises(InputError, match="t.tsv:2.*label.*empty.*label=2"):
-        own(tmp_path, "t.tsv", table.replace("\t1\n", "\t2\n"), **columns)
+    table = table.replace("\t1\n", "\t2\n")
+    for part in ("train", "eval"):
+        with pytest.raises(InputError, match="t.tsv:2.*label.*empty.*label=2"):
+            own(tmp_path, "t.tsv", table, part, **columns)
+    (found,) = own(tmp_path, "t.tsv", table, "predict", **columns)
+    assert found[3:] == (("x", "y", ""), 2)
