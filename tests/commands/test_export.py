@@ -332,6 +332,29 @@ def test_a_path_that_would_not_load_is_refused(pretrained_dir, tmp_path):
         ExportedModel(str(out))
 
 
+@pytest.mark.parametrize("end", ["", "/"])
+@pytest.mark.parametrize("vocabulary", [None, "vocab.txt", "spiece.model"])
+def test_a_single_file_has_its_description_beside_it(vocabulary, end, tmp_path):
+    """The files that describe the model, and no others, are copied.
+
+    A slash at the end of the model's folder makes no difference.
+    """
+    (tmp_path / "out").mkdir()
+    (tmp_path / "model").mkdir()
+    for name in ("notes.txt", "ckpt-9.index", *export.DESCRIPTION):
+        (tmp_path / "model" / name).write_text(f"content of {name}")
+    kind = vocabulary and types.SimpleNamespace(file_name=vocabulary)
+    encoder = types.SimpleNamespace(tokenizer=kind)
+    server = types.SimpleNamespace(encoder=encoder)
+    config = ExportConfig(f"{tmp_path}/model{end}", f"{tmp_path}/other")
+    out = str(tmp_path / "out")
+    export.write_file("a.onnx", lambda *given: b"a", server, config, out)
+    named = ["albert_config.json", "task.json"]
+    named += [vocabulary, "tokenizer.json"] if vocabulary else []
+    found = {x.name: x.read_text() for x in (tmp_path / "out").iterdir()}
+    assert found == {"a.onnx": "a"} | {x: f"content of {x}" for x in named}
+
+
 def test_an_export_is_replaced_whole_or_not_at_all(
     exported_dir, pretrained_dir, tmp_path, monkeypatch, capsys
 ):
