@@ -326,7 +326,10 @@ def test_a_long_line_that_fits_stays_whole(tmp_path):
 
 
 def test_sentences_are_split():
-    """Paragraphs are split after sentences, but not after abbreviations."""
+    """Paragraphs are split after sentences, but not after abbreviations.
+
+    The case of the language code has no effect.
+    """
     pytest.importorskip("sentencex")
     paragraphs = ["Dr. Ann came at 5 p.m. to see it. Was it big?  Yes!", "No."]
     found = list(text_formats.split_sentences(paragraphs, "en"))
@@ -340,6 +343,9 @@ def test_sentences_are_split():
 
 
 @pytest.mark.parametrize("name", ["en", "zh-hans", "pt-br", "gsw", "JA", "yue"])
+    german = ["Das ist z. B. Dr. Maier. Am 3. Mai kam er."]
+    assert len([*text_formats.split_sentences(german, "de")]) == 2
+    assert len([*text_formats.split_sentences(german, "DE")]) == 2
 def test_language_codes_are_taken(name):
     """Language codes may have two or three letters, and a region or script."""
     pytest.importorskip("sentencex")

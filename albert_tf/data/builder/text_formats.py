@@ -446,6 +446,6 @@ def split_sentences(lines: list[str], language: str | None) -> Iterator[str]:
     from sentencex import segment
 
     for line in lines:
-        for sentence in segment(language, line):
+        for sentence in segment(language.lower(), line):
             if sentence := sentence.strip():
                 yield sentence
