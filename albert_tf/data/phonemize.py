@@ -43,6 +43,8 @@ MARKS = (
     | dict(
         zip("，。、！？：；（）「」『』《》", ",.,!?:;()“”“”«»", strict=True)
     )
+    # Arabic, Devanagari, Armenian, Ethiopic and Burmese marks
+    | dict(zip("،؛؟۔।॥՝։፣፤።፧၊။", ",;?...,.,;.?,.", strict=True))
     | dict(zip("–„[]{}", "—“()()", strict=True))
     | dict.fromkeys("‘‚‹›", "")
 )

@@ -121,6 +121,8 @@ def grouped(rows: list[dict]) -> list[list[list[str]]]:
         ("so--or - well-known", ["so", "—", "or", "—", "well-known"]),
         ("‘it’s’ the dogs' ¿qué?", "it’s the dogs ¿ qué ?".split()),
         ("U\u0308ber, Noe\u0308l", ["Über", ",", "Noël"]),
+        ("\u0930\u093e\u092e\u0964", ["\u0930\u093e\u092e", "."]),
+        ("\u0623\u0628\u060c 7\u061f", ["\u0623\u0628", ",", "7", "?"]),
     ],
 )
 def test_marks_are_words_of_their_own(sentence, words):
