@@ -244,6 +244,8 @@ def test_warnings_at_their_limits(built):
     assert "9.52% of the records are held out instead of 2.00%" in other
     (few,) = warnings(50, requested=0.05, **usual)
     assert "only 50 examples" in few and "--eval_fraction=0.1 holds" in few
+    (few,) = warnings(50, requested=0.07, **usual)  # 4.8% are held out
+    assert "--eval_fraction=0.14 holds" in few
 
 
 def test_little_text_has_a_held_out_document(tmp_path):

@@ -338,7 +338,7 @@ def summary(made: Metadata) -> str:
     share = eval_records / (eval_records + made.count(TRAIN))
     advice = f"parts of about {PART_WORDS:,} words are held out; add text"
     notes = [*other_share(share, requested, "records", advice)]
-    notes += few_held_out(eval_records, share)
+    notes += few_held_out(eval_records, max(share, requested))
     lines += [f"Warning: {text}" for text in notes]
     return "\n".join(lines)
 

@@ -66,6 +66,8 @@ def summarize_records(made: Counter, config: MaskingConfig) -> dict:
     ngrams = range(1, config.ngram + 1)
     records, dropped = made["records"], made["dropped_tokens"]
     chunks = records + made["dropped_chunks"]
+    special = 2 * records + made["paired"]
+    tokens = dropped + made["real_tokens"] - special
     return {
         "records": records,
         "tokens_per_record": _share(made["real_tokens"], records, 2),
@@ -79,7 +81,7 @@ def summarize_records(made: Counter, config: MaskingConfig) -> dict:
         "random_document_share": _share(made["random_documents"], records),
         "repeated_segment_share": _share(made["repeated_segments"], records),
         "dropped_chunks": made["dropped_chunks"],
-        "dropped_token_share": _share(dropped, dropped + made["real_tokens"]),
+        "dropped_token_share": _share(dropped, tokens),
         "masked_records": made["masked_records"],
         "masked_share_asked": config.masked_lm_prob,
         "masked_share": _share(made["masked"], made["masked_of"]),
@@ -285,7 +287,8 @@ def few_held_out(records: int, share: float) -> Iterator[str]:
 
     Args:
       records: the number of held-out records.
-      share: the held-out share of the text.
+      share: the held-out share of the text, or the requested share if that is
+        larger.
     """
     if 0 < records < FEW_HELD_OUT:
         enough = share * FEW_HELD_OUT / records
@@ -326,7 +329,7 @@ def _held_out(statistics: dict) -> Iterator[str]:
             "rest; if the file contains several documents, separate them by "
             "blank lines"
         )
-    yield from few_held_out(records, share)
+    yield from few_held_out(records, max(share, requested))
 
 
 def warnings(
