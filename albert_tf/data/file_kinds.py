@@ -55,7 +55,7 @@ TABLES = {
 # Nothing reveals which of the older encodings a text has.
 TO_UTF_8 = (
     "convert it with `iconv -f ENCODING -t UTF-8 FILE > NEW`, where ENCODING "
-    "is often CP1252, CP1251, CP1256, SHIFT_JIS, EUC-KR or GB18030"
+    "is often CP1252, CP1251, CP1254, CP1256, SHIFT_JIS, EUC-KR or GB18030"
 )
 FROM_UTF_32 = "UTF-32", "iconv -f UTF-32 -t UTF-8 FILE > NEW"
 FROM_UTF_16 = "UTF-16", "iconv -f UTF-16 -t UTF-8 FILE > NEW"
