@@ -20,6 +20,7 @@ from albert_tf.tasks import metrics
 from albert_tf.tasks.numerics import NO_ANSWER, Spans, softmax
 from albert_tf.tasks.predictions import sibling, submission_path, write_tsv
 from albert_tf.tasks.tables import Columns, brief, field, json_cell, read_rows
+from albert_tf.text.normalization import SPACES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -302,8 +303,8 @@ def text_answer(
     first = int(window.starts[start - window.position])
     last = int(window.ends[end - window.position])
     text = context[first:last]
-    first += len(text) - len(text.lstrip())
-    text = text.strip()
+    first += len(text) - len(text.lstrip(SPACES))
+    text = text.strip(SPACES)
     return text, (first, first + len(text))
 
 

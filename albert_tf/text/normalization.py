@@ -44,10 +44,14 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 REPLACEMENT = "\ufffd"
 
 
-# White space as in `str.isspace`, for regular expressions.
-WHITE_SPACE = (
-    "[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
+# White space as in `str.isspace`, and characters without width that
+# SentencePiece turns into spaces, such as the non-joiner of Persian.
+SPACES = (
+    "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003"
+    "\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+    "\u200b\u200c\u200e\u200f\ufeff"
 )
+WHITE_SPACE = f"[{SPACES}]"  # for regular expressions
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,6 +23,7 @@ from albert_tf.text import normalization, sentencepiece_models, wordpiece
 from albert_tf.text.normalization import (
     AUTO,
     REPLACEMENT,
+    SPACES,
     SURROGATE,
     TextConfig,
     final_sigma,
@@ -237,7 +238,7 @@ class Tokenizer(Vocabulary):
         parts = checked_text(text).split(MASK_TEXT)
         first, *rest = (ids.tolist() for ids in self.encode_batch(parts))
         for part, ids in zip(parts[1:], rest, strict=True):
-            no_word = ids[:1] == self.lone_mark and not part[:1].isspace()
+            no_word = ids[:1] == self.lone_mark and part[:1] not in [*SPACES]
             first += [self.mask_id, *ids[no_word:]]
         return first
 

@@ -100,7 +100,7 @@ def test_files_and_metadata(whole):
     input_pipeline.check_files(str(output), metadata)
     assert metadata.max_predictions_per_seq == 5
     statistics = metadata.statistics
-    assert metadata.settings["builder_version"] == 10
+    assert metadata.settings["builder_version"] == 11
     assert statistics["documents"] == 40
     assert statistics["records"] == metadata.count("train")
     assert statistics["unknown_share"] == 0

@@ -11,6 +11,7 @@ from tiny_files import comma_separated, feather, json_lines, parquet, read
 
 from albert_tf.data.builder import text_blocks
 from albert_tf.data.builder.text_formats import FORMATS
+from albert_tf.text.normalization import SPACES
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +22,8 @@ def folder(tmp_path_factory):
 
 # Words that could be mistaken for the mark of a file's kind.
 HEADS = ["PAR1", "ARROW1", "LZIP", "ustar", "{", '{"a": 1}', '[{"', "BZh9", "#"]
-LINE = texts(*HEADS, without="\r\n").map(str.strip).filter(bool)
+TEXT = texts(*HEADS, without="\r\n")
+LINE = TEXT.map(lambda text: text.strip(SPACES)).filter(bool)
 DOCUMENTS = st.lists(st.lists(LINE, min_size=1, max_size=4), max_size=4)
 
 

@@ -17,13 +17,16 @@ from albert_tf.data.file_kinds import Source
 
 
 def test_documents(tmp_path):
-    """Blank lines separate documents, even with CRLF, a BOM or tabs."""
-    content = "\ufeff\r\n a b \nc\r\n\r\n\n \t\n\u00a0\nd\n\u3000\ne"
+    """Blank lines separate documents, even with CRLF, a BOM or tabs.
+
+    Characters without width, such as a zero-width space, leave a line blank.
+    """
+    content = "\ufeff\r\n a b \nc\r\n\r\n\n \t\n\u00a0\nd\n\u200b\u200e\ne"
     path = write(tmp_path / "x.txt", content)
     assert read(path)[0] == [["a b", "c"], ["d"], ["e"]]
 
 
-@pytest.mark.parametrize("blank", ["", "\u00a0"])
+@pytest.mark.parametrize("blank", ["", "\u00a0", "\u200b\ufeff"])
 @pytest.mark.parametrize("block_bytes", [16, 64, 300, 1000, 1 << 20])
 def test_blocks_change_nothing(tmp_path, monkeypatch, block_bytes, blank):
     """Documents do not depend on how the file is divided into blocks."""
@@ -340,12 +343,12 @@ def test_sentences_are_split():
         "No.",
     ]
     assert list(text_formats.split_sentences(paragraphs, None)) == paragraphs
-
-
-@pytest.mark.parametrize("name", ["en", "zh-hans", "pt-br", "gsw", "JA", "yue"])
     german = ["Das ist z. B. Dr. Maier. Am 3. Mai kam er."]
     assert len([*text_formats.split_sentences(german, "de")]) == 2
     assert len([*text_formats.split_sentences(german, "DE")]) == 2
+
+
+@pytest.mark.parametrize("name", ["en", "zh-hans", "pt-br", "gsw", "JA", "yue"])
 def test_language_codes_are_taken(name):
     """Language codes may have two or three letters, and a region or script."""
     pytest.importorskip("sentencex")

@@ -258,12 +258,19 @@ def test_compressed_questions(tmp_path):
 
 
 def test_an_answer_has_no_spaces_at_its_ends():
-    """An answer's span in the context does not include outer spaces."""
+    """An answer's span in the context does not include outer spaces.
+
+    Nor does it include joiners and marks without width at its ends.
+    """
     starts, ends = np.array([0, 3, 6]), np.array([3, 6, 10])
     window = Window(4, starts, ends, np.ones(3, bool))
     found = text_answer("so  a b  x", window, 5, 6)
     assert found == ("a b  x", (4, 10))
     assert text_answer("so  a  b x", window, 4, 5) == ("so  a", (0, 5))
+    joined = "\u0645\u06cc\u200c\u0628\u0631\u0645\u200f x."  # Persian
+    assert text_answer(joined, window, 4, 5) == (joined[:6], (0, 6))
+    starts[1] = 2
+    assert text_answer(joined, window, 5, 5) == (joined[3:6], (3, 6))
 
 
 def test_the_odds_must_exceed_the_threshold():

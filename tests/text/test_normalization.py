@@ -16,11 +16,27 @@ from albert_tf.text.sentencepiece_models import (
     USER_DEFINED,
     charsmap_keys,
     charsmap_of,
+    map_function,
     piece_shares,
     read_model,
 )
 from albert_tf.text.tokenizers import tokenizer_of
 from albert_tf.text.wordpiece import is_punctuation
+
+
+def test_spaces_of_sentencepiece():
+    """`SPACES` are white space and what SentencePiece turns into spaces.
+
+    The exceptions are ▁, which is visible, and U+FFFD, which stands for text.
+    """
+    charsmap = read_model(english().content).normalizer_spec
+    apply_map = map_function(charsmap.precompiled_charsmap)
+    found = normalization.characters()
+    mapped = normalization.of_each(apply_map, found)
+    spaces = {
+        c for c, x in zip(found, mapped, strict=True) if c.isspace() or x == " "
+    }
+    assert spaces - {"▁", "\ufffd"} == {*normalization.SPACES}
 
 
 def test_the_characters_of_unicode():

@@ -62,6 +62,7 @@ AROUND_MASKS = {
     "[MASK]\u00a0, [MASK]": ["[MASK]", "▁", ",", "[MASK]"],
     "[MASK][MASK]'[MASK]-": ["[MASK]", "[MASK]", "'", "[MASK]", "-"],
     ". [MASK]the": ["▁", ".", "[MASK]", "▁the"],
+    "[MASK]\u200c,": ["[MASK]", "▁", ","],
     "[MASK]\u0301,": ["[MASK]", ","],
 }
 

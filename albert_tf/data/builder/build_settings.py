@@ -106,7 +106,7 @@ class BuildConfig:
 
 # Incremented whenever a code change makes the same settings and text produce
 # different records or a different identity.
-BUILDER_VERSION = 10
+BUILDER_VERSION = 11
 
 # Settings that do not affect the output. The text affects the output, but its
 # location does not. The task is omitted because only `words` uses this

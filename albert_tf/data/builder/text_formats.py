@@ -22,7 +22,7 @@ from albert_tf.data.file_kinds import (
     with_line_feeds,
 )
 from albert_tf.data.table_sources import as_sources
-from albert_tf.text.normalization import AUTO, REPLACEMENT, SURROGATE
+from albert_tf.text.normalization import AUTO, REPLACEMENT, SPACES, SURROGATE
 
 # The largest JSON document, which must be read as a whole.
 RECORD_BYTES = 1 << 26
@@ -165,7 +165,7 @@ def _after_blank_line(buffer: bytes) -> int:
     end = buffer.rfind(b"\n")
     while end >= 0:
         begin = buffer.rfind(b"\n", 0, end) + 1
-        if not buffer[begin:end].decode("utf-8", "replace").strip():
+        if not buffer[begin:end].decode("utf-8", "replace").strip(SPACES):
             return end + 1
         end = begin - 1
     return 0
@@ -179,13 +179,14 @@ def _after_article(buffer: bytes) -> int:
 
 
 def _strip(lines: Lines) -> list[str]:
-    return [line.strip() for line in lines if line and line.strip()]
+    stripped = (line.strip(SPACES) for line in lines if line)
+    return [line for line in stripped if line]
 
 
 def _parse_lines(
     block: Block, lines: Lines, field: str, bad: BadItems
 ) -> list[list[str]]:
-    stripped = [line.strip() for line in lines if line is not None]
+    stripped = [line.strip(SPACES) for line in lines if line is not None]
     documents = [
         list(group) for text, group in itertools.groupby(stripped, bool) if text
     ]
