@@ -197,14 +197,16 @@ def latest(
     Raises:
       InputError: if all checkpoints are damaged.
     """
-    faults: list[str] = []
-    for path in listed(directory):
+    paths, faults = listed(directory), []
+    for path in paths:
         problem = fault(path, read)
         if not problem:
             for line in faults:
                 print(f"Warning: {line}; using {path} instead", flush=True)
             return path
         faults.append(f"the checkpoint {path} is damaged: {problem}")
+    if faults and paths != listed(directory):  # a run has replaced them
+        return latest(directory, read)
     rule = "At least one checkpoint must be intact; to start over, remove all "
     rule += f"checkpoints and the file `{STATE_FILE}`."
     require(not faults, f"{rule} Received: {'; '.join(faults)}")

@@ -150,6 +150,18 @@ def test_no_whole_checkpoint_is_an_error(folder):
         newest(folder)
 
 
+def test_a_run_may_replace_what_is_read(tmp_path):
+    """If a run replaces a checkpoint while it is read, the new one is read."""
+    checkpoints.save(str(tmp_path), variables(), 1)
+
+    def read(prefix):
+        if checkpoint_files.number(prefix) == 1:
+            checkpoints.save(str(tmp_path), variables(), 2)
+        checkpoint_files.read_all(prefix)
+
+    assert checkpoint_files.latest(str(tmp_path), read).endswith("ckpt-2")
+
+
 @pytest.mark.parametrize("content", [None, "", "model_checkpoint_path: "])
 def test_a_lost_state_file_loses_nothing(folder, content):
     """Without a valid `checkpoint` file, `.json` files identify checkpoints."""
