@@ -448,6 +448,8 @@ def train(run: Run, batches: Callable, hooks: Sequence[Hook]) -> None:
     with named, StopOnSignal(progress.message) as stop:
         if run.last_good:
             run.resume()
+        elif run.finished:
+            progress.message(run.nothing_left())
         hooks = [*hooks, stop]
         for hook in hooks:
             hook.begin(run)

@@ -455,6 +455,18 @@ def test_only_lamb_is_said_to_have_trust_ratios(
         assert len(lines) == 3 + len(more)
 
 
+def test_a_run_that_begins_at_its_end_says_so(tmp_path, capsys):
+    """A new run with nothing to train prints that, as a resumed run does.
+
+    With `init_state=run`, the restored step may be the last step.
+    """
+    made = Run(tiny.new_trainer(), str(tmp_path))
+    made.trainer.optimizer.iterations.assign(20)
+    run.train(made, tiny.train_batches, [])
+    message = "Nothing left to train: 20 steps are complete, and the run ends "
+    assert f"{message}after 20" in capsys.readouterr().err
+
+
 def test_a_restored_step_is_in_its_phase(tmp_path):
     """A run that takes its step from another run begins in the step's phase.
 
