@@ -109,10 +109,9 @@ def parse_choice(value: Any, number: int, part: str, where: str) -> int | None:
     text = label_text(value, where)
     if require_label(text, part, where, value) is None:
         return None
-    if len(text) == 1 and text in LETTERS[:number]:
-        return LETTERS.index(text)
-    if text.isdecimal() and int(text) < number:
-        return int(text)
+    names = [*LETTERS[:number], *map(str, range(number))]
+    if text in names:
+        return names.index(text) % number
     raise InputError(
         f"{where}: the label must be one of {', '.join(LETTERS[:number])}, or "
         f"a number from 0 to {number - 1}. Received: {value!r}"

@@ -149,7 +149,8 @@ def group_rows(rows: Iterable[Row], column: str) -> Iterator[Row]:
         name = row and cell(row, column, "id_column")
         first = group[0].values[column] if group else None
         if group and (row is None or name not in (None, "", first)):
-            values = {k: [r.values[k] for r in group] for k in group[0].values}
+            names = group[0].values  # later JSON objects may lack some
+            values = {k: [r.values.get(k) for r in group] for k in names}
             yield Row(group[0].where, values)
             group = []
         group.append(row)

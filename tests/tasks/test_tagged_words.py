@@ -108,6 +108,20 @@ def test_words_are_joined_to_sentences():
     assert not list(group_rows([], "n"))
 
 
+def test_rows_of_words_may_lack_fields():
+    """In JSON lines, a row may lack a field of the sentence's first row."""
+    lacking = Row("f:2", {"n": 1, "w": "b"})
+    rows = [Row("f:1", {"n": 1, "w": "a", "x": "c"}), lacking]
+    (row,) = group_rows(rows, "n")
+    assert row.values == {"n": [1, 1], "w": ["a", "b"], "x": ["c", None]}
+    rows = [Row("f:1", {"sent_id": 1, "word": "a", "tag": "O"})]
+    rows.append(Row("f:2", {"sent_id": 1, "word": "b"}))
+    (sentence,) = rows_of_words(rows, "", "", False)
+    assert sentence.words == ("a", "b") and sentence.tags is None
+    with pytest.raises(InputError, match="f:1: every word must have a tag"):
+        rows_of_words(rows, "", "", True)
+
+
 @pytest.mark.parametrize(
     ("cells", "names", "column", "expected"),
     [
