@@ -20,6 +20,7 @@ from albert_tf.data import file_kinds, row_files
 from albert_tf.data.file_kinds import TEXT, TSV, BadData
 from albert_tf.data.row_files import Row
 from albert_tf.data.table_sources import InMemoryTable, is_table, rows_of
+from albert_tf.text.normalization import REPLACEMENT, SURROGATE
 
 # An empty cell, and the text that pandas and NumPy write for a missing number.
 # The texts NA, null and None may be names of classes.
@@ -50,7 +51,9 @@ def label_text(value: Any, where: str) -> str | None:
         value = json.dumps(value)
     rule = f"{where}: a label must be a text, a number or a boolean."
     require(isinstance(value, str), rule, label=brief(value))
-    text = unicodedata.normalize("NFC", value.strip())
+    # A lone surrogate, half a character, cannot be written to a file.
+    text = SURROGATE.sub(REPLACEMENT, value.strip())
+    text = unicodedata.normalize("NFC", text)
     return None if text in MISSING else text
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from albert_tf.base.errors import InputError
-from albert_tf.tasks.registry import find
+from albert_tf.tasks.registry import find, load_task
 from albert_tf.tasks.tables import (
     LARGEST,
     ClassSet,
@@ -110,6 +110,19 @@ def test_decomposed_labels_are_composed(tmp_path, ending):
     (sentence,) = find("token_classification").read("train", str(path))
     assert sentence.tags == (composed,) * 2
     assert sentence.words == ("o\u0308",) * 2
+
+
+def test_half_a_character_of_a_label_is_replaced(tmp_path):
+    """A label with a lone surrogate is stored in a model that can be loaded."""
+    path = tmp_path / "t.jsonl"
+    path.write_text(
+        '{"text": "a", "label": "x\\ud83d"}\n{"text": "a", "label": "y"}'
+    )
+    task = find("classification")
+    task = task.fitted(task.read("train", str(path)))
+    assert task.labels == ("x\ufffd", "y")
+    task.save(str(tmp_path))
+    assert load_task(str(tmp_path)) == task
 
 
 @pytest.mark.parametrize("name", ["multilabel", "regression"])
