@@ -32,6 +32,19 @@ def test_a_lone_vector_has_a_lone_answer():
         np.testing.assert_allclose(scores, cosines[index], atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["f2", "f8", "i1", "i8", "u1", "u8"])
+def test_vectors_may_be_of_any_numbers(dtype):
+    """Whole numbers, signed or not, have the cosines of equal real numbers."""
+    values = np.array([[3, 0, 120, 5], [7, 101, 0, 90], [0, 0, 0, 1]], dtype)
+    found = albert_tf.similarity(values, CANDIDATES)
+    wanted = cosine_similarity(values.astype("f8"), CANDIDATES)
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    for row, scores in zip(
+        albert_tf.search(values, CANDIDATES, 3), wanted, strict=True
+    ):
+        assert [x.index for x in row] == np.argsort(-scores)[:3].tolist()
+
+
 def test_no_cosine_exceeds_1():
     """Rounding errors of float32 do not lead to cosines beyond -1 or 1."""
     vectors = RNG.normal(size=(400, 5)).astype("f4")
@@ -61,6 +74,10 @@ def test_no_cosine_exceeds_1():
         (
             lambda: albert_tf.similarity(["a"], CANDIDATES),
             "`first` must be fin",
+        ),
+        (
+            lambda: albert_tf.similarity(QUERIES, CANDIDATES > 0),
+            "`second` .*Received: second=bool .17, 4.",
         ),
         (lambda: albert_tf.similarity(QUERIES, [[np.nan] * 4]), "`second`"),
         (
