@@ -208,13 +208,27 @@ STATIC = {
 }
 
 
-@pytest.mark.parametrize("name", STATIC)
-def test_a_damaged_feature_is_rejected_or_shown(name):
-    """A record with arbitrary numbers is rejected or can be printed."""
-    kind = type(STATIC[name][0])
-    for number in (-5, -1, 0, 1, 2, 3, 4, 9):
-        for size in (1, 2, 4):
-            record = serialized(**STATIC | {name: [kind(number)] * size})
+DYNAMIC = {
+    "token_ids": [b"\7\0\10\0\11\0"],
+    "word_starts": [b"\3"],
+    "segment_lengths": [2, 1],
+    "next_sentence_labels": [0],
+}
+PHONEMES = {"symbol_ids": [3, 4, 2, 5, 2, 0], "word_ids": [9, 9, 1, 8, 1, 0]}
+NUMBERS = (-5, -1, 0, 1, 2, 3, 4, 9)
+VALUES = *NUMBERS, *map(float, NUMBERS), b"", b"a", b"\7\0\10\0"
+
+
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [(form, name) for form in (STATIC, DYNAMIC, PHONEMES) for name in form],
+)
+def test_a_damaged_feature_is_rejected_or_shown(form, name):
+    """A record with arbitrary values of any type is rejected or printed."""
+    assert show(tfrecord.decode(serialized(**form)), None)
+    for value in VALUES:
+        for size in (0, 1, 2, 4):
+            record = serialized(**form | {name: [value] * size})
             with contextlib.suppress(ValueError):
                 assert show(tfrecord.decode(record), None)
 
@@ -228,12 +242,15 @@ def test_a_damaged_feature_is_rejected_or_shown(name):
         ({"segment_ids": [0, 0, 2, 0]}, "segment id other than 0 and 1"),
         ({"segment_ids": [0, -1, 0, 0]}, "segment id other than 0 and 1"),
         ({"next_sentence_labels": []}, "not a pretraining record"),
+        ({"masked_lm_positions": [1.0, 0.0]}, "values must be integers"),
+        ({"masked_lm_weights": [b"a", b"b"]}, "not a pretraining record"),
     ],
 )
 def test_values_outside_a_record_are_named(changes, fault):
     """An error names a masked position outside the tokens.
 
-    It also names a segment id other than 0 or 1, or reports a missing label.
+    It also names a segment id other than 0 or 1, or reports a missing label or
+    a wrong type.
     """
     assert tfrecord.decode(serialized(**STATIC)).originals().tolist() == [
         *(2, 9, 4)

@@ -436,6 +436,9 @@ def decode(serialized: bytes) -> Example:
         example = next(forms, _decode_static)(feature)
     except (IndexError, TypeError) as error:
         raise ValueError(f"not a pretraining record: {error}") from None
+    arrays = (x for x in vars(example).values() if isinstance(x, np.ndarray))
+    if any(x.dtype.kind not in "iu" for x in arrays):
+        raise ValueError("not a pretraining record: values must be integers")
     if not set(example.positions.tolist()) <= {*range(len(example.input_ids))}:
         raise ValueError("a masked position outside the tokens")
     if not set(example.segment_ids.tolist()) <= {0, 1}:
