@@ -51,6 +51,25 @@ def read(folder):
     ]
 
 
+def test_each_split_is_checked_in_its_own_form(kinds):
+    """A run checks held-out records as static, whatever the training records.
+
+    Static records that a folder lists as dynamic are refused, and vice versa.
+    """
+    for kind in ("static", "dynamic"):
+        folder = str(kinds / kind)
+        described = read_metadata(folder)
+        training, held_out = (described.splits[x] for x in ("train", "eval"))
+        assert training and held_out and described.form("eval") == "static"
+        input_pipeline.check_files(folder, described)
+    splits = {"train": held_out, "eval": training}
+    exchanged = dataclasses.replace(described, splits=splits)
+    for split, entries in splits.items():
+        one = dataclasses.replace(exchanged, splits={split: entries})
+        with pytest.raises(InputError, match=f"{entries[0].file}, record 0: "):
+            input_pipeline.check_files(folder, one)
+
+
 def test_same_text_as_static(kinds):
     """Dynamic records equal static ones whose masks are removed."""
     static, dynamic = read(kinds / "static"), read(kinds / "dynamic")
