@@ -17,6 +17,7 @@ from albert_tf.base.settings import OUTPUT_DIR, TOKENIZER, setting, variant
 from albert_tf.data.builder import text_blocks
 from albert_tf.data.builder.boundaries import (
     ALONE,
+    MANY_MARKS,
     Letters,
     character_kind,
     has_many_marks,
@@ -154,8 +155,8 @@ class Sentences:
 
     Attributes:
       counts: the number of `sentences`; the number of `long` sentences, which
-        contain a run that exceeds the trainer's limit; the total `bytes`; and
-        the skipped `long_bytes`.
+        contain a run that exceeds the trainer's limit; the total `bytes`; the
+        skipped `long_bytes`; and the number of letters i without a dot.
       letters: counts of letters before accents are removed.
       error: the exception that ended the iteration, or None.
     """
@@ -170,6 +171,7 @@ class Sentences:
         try:
             for line in _lines(self._config, self.counts):
                 self.letters.add(line)
+                self.counts["dotless"] += line.count("ı")
                 line = normalize(line, self._config)
                 self.counts["sentences"] += bool(line)
                 pieces = list(cut(line))
@@ -314,7 +316,9 @@ def make_vocabulary(config: TrainTokenizerConfig) -> Counter:
         path = files.join(folder, VOCAB_LIST)
         files.write_text(path, vocabulary_list(model))
     return sentences.counts + Counter(
-        sentences.letters.counts(), accents_dropped=config.strip_accents
+        sentences.letters.counts(),
+        accents_dropped=config.strip_accents,
+        lower_case=config.do_lower_case,
     )
 
 
@@ -323,6 +327,13 @@ def warnings(counts: Counter) -> Iterator[str]:
     marked, beyond = letter_shares(counts)
     dropped = marked if counts["accents_dropped"] else 0.0
     yield from letter_warnings(dropped, beyond)
+    dotless = counts["lower_case"] * counts["dotless"]
+    if dotless > MANY_MARKS * counts["letters"]:
+        yield (
+            "the text contains the letter ı, as in Turkish, but in lower case, "
+            "its capital I became i; to keep them apart, pass "
+            "--nodo_lower_case to train_tokenizer and to the builder"
+        )
     if counts["long_bytes"] > MUCH_LONG * counts["bytes"]:
         yield (
             f"{counts['long_bytes'] / counts['bytes']:.0%} of the bytes were "

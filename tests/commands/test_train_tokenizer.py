@@ -255,6 +255,20 @@ def test_warnings_at_their_limits():
     assert warning.startswith("50.0% of the letters lose an accent")
 
 
+def test_turkish_capitals_in_lower_case(corpus, tmp_path):
+    """If lower-cased text contains more than a few ı, a warning names I."""
+    text = Path(corpus, "a.txt").read_text("utf-8")
+    turkish = text + "KISA kısa ışık.\n" * 100
+
+    def warned(name, text, **settings):
+        _, counts = made_of(tmp_path, name, text, **settings)
+        return "--nodo_lower_case" in "".join(warnings(counts))
+
+    assert warned("lower", turkish)
+    assert not warned("cased", turkish, do_lower_case=False)
+    assert not warned("english", text)
+
+
 def test_what_is_left_out_is_told_in_bytes(corpus, tmp_path):
     """Only overlong words are skipped; a warning states their share.
 
