@@ -12,7 +12,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterable, Iterator
-from multiprocessing import connection, forkserver
+from multiprocessing import connection, forkserver, resource_tracker
 from typing import Any
 
 # Maximum number of items per process that are queued, running, or finished out
@@ -38,6 +38,8 @@ def _context(module: str) -> multiprocessing.context.BaseContext:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([module])
+    # When this process starts, some versions of Python unblock SIGINT.
+    resource_tracker.ensure_running()
     earlier = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         forkserver.ensure_running()
@@ -106,6 +108,8 @@ class Workers:
         self.number = number
         if number > 1:
             context = _context(module)
+            # This process starts as soon as the server has imported the module.
+            self._first = context.Process(target=int)
             receiver, self._sender = context.Pipe(duplex=False)
             self._pool = concurrent.futures.ProcessPoolExecutor(
                 number, context, _exit_on_message, (receiver,)
@@ -146,6 +150,11 @@ class Workers:
             with _main_left_out():
                 return self._pool.submit(function, item)
 
+        # If the server is still importing the module when Ctrl-C ends this
+        # process, workers start too late and print errors.
+        if not self._first.pid:
+            with _main_left_out():
+                self._first.start()
         try:
             yield from in_order(submit, items, WINDOW * self.number)
         except concurrent.futures.process.BrokenProcessPool:

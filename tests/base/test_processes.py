@@ -143,6 +143,29 @@ def test_an_interrupt_ends_all_processes_quietly(whom):
     assert (program.returncode, errors) == (130, "error: interrupted\n")
 
 
+def test_an_interrupt_before_the_workers_start_is_quiet(tmp_path, monkeypatch):
+    """Ctrl-C while the workers' module is being imported prints one line."""
+    (tmp_path / "slow_import.py").write_text(
+        "import os, time\nos.write(1, b'begun\\n')\ntime.sleep(1)"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    code = (
+        "import math\n"
+        "from albert_tf.base import processes, program\n"
+        "def main():\n"
+        "    with processes.Workers(2, 'slow_import') as workers:\n"
+        "        list(workers.map(math.sqrt, range(9)))\n"
+        "program.run(main)"
+    )
+    program = start(
+        code, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert program.stdout.readline() == "begun\n"
+    os.killpg(program.pid, signal.SIGINT)
+    errors = program.communicate(timeout=30)[1]
+    assert (program.returncode, errors) == (130, "error: interrupted\n")
+
+
 def test_a_users_script_needs_no_guard(tmp_path):
     """A script's top level, without a guard, runs once, not in each worker."""
     script = tmp_path / "script.py"
@@ -173,10 +196,8 @@ def test_a_pool_that_breaks_is_explained():
     """The error for a killed process names the setting to change."""
     workers = Workers.__new__(Workers)
     error = concurrent.futures.process.BrokenProcessPool
-    workers.number, workers._pool = (
-        3,
-        mock.Mock(submit=mock.Mock(side_effect=error)),
-    )
+    workers.number, workers._first = 3, mock.Mock()
+    workers._pool = mock.Mock(submit=mock.Mock(side_effect=error))
     with pytest.raises(ChildProcessError, match="Received: num_processes=3$"):
         list(workers.map(square, range(9)))
 
