@@ -219,10 +219,11 @@ def rename_special(hub: HubFiles, pieces: list[str], kind: str) -> list[str]:
         hub.notes.append(
             f"special pieces are renamed as in the release: {shown}"
         )
-    for old, new in renames.items():
-        index = pieces.index(old)
+    # The new name of one piece may be the old name of another.
+    places = [(pieces.index(old), new) for old, new in renames.items()]
+    for index, new in places:
         if new in pieces:
-            pieces[pieces.index(new)] = old
+            pieces[pieces.index(new)] = pieces[index]
         pieces[index] = new
     return list(renames.values())
 

@@ -12,6 +12,7 @@ from albert_tf.conversion.tokenizer_files import (
     check_ids,
     fitting,
     length_of,
+    rename_special,
 )
 
 
@@ -125,3 +126,45 @@ def test_settings_override_the_map_of_special_tokens(tmp_path):
     path.write_text(json.dumps({"cls_token": {"content": "c"}}))
     found = HubFiles.of(str(tmp_path))
     assert [found.name(x) for x in ("cls", "sep", "pad")] == ["c", "b", None]
+
+
+USUAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "settings", "renamed"),
+    [
+        (USUAL, {}, USUAL),
+        (["<unk>", *USUAL, "<s>"], {}, ["<unk>", *USUAL, "<s>"]),
+        ("<pad> <unk> <s> </s> <mask> a".split(), {}, [*USUAL, "a"]),
+        (
+            [*USUAL, "<mask>"],
+            {"mask_token": "<mask>"},
+            [*USUAL[:-1], "<mask>", "[MASK]"],
+        ),
+        (["x", *USUAL], {"mask_token": "y", "cls_token": "z"}, ["x", *USUAL]),
+        (
+            ["c", *USUAL],
+            {"cls_token": "c", "sep_token": "[CLS]"},
+            ["[CLS]", "[PAD]", "[UNK]", "[SEP]", "c", "[MASK]"],
+        ),
+        (
+            USUAL,
+            {"cls_token": "[SEP]", "sep_token": "[CLS]"},
+            ["[PAD]", "[UNK]", "[SEP]", "[CLS]", "[MASK]"],
+        ),
+    ],
+)
+def test_the_piece_of_each_role_gets_the_released_name(
+    pieces, settings, renamed
+):
+    """The settings name a role's piece, then the release, then other folders.
+
+    A piece that has a role's released name but not the role swaps names with
+    the role's piece. Other pieces keep their names, and all keep their ids.
+    """
+    found = list(pieces)
+    hub = HubFiles("", {}, settings)
+    changed = rename_special(hub, found, "wordpiece")
+    assert found == renamed
+    assert bool(changed) == bool(hub.notes) == (pieces != renamed)
