@@ -118,7 +118,7 @@ def replica_program(strategy: CompileOnlyStrategy, step):
 
     @tf.function(jit_compile=True, autograph=False)
     def program(*tensors):
-        with strategy.scope(), ReplicaContext(strategy, 0):
+        with ReplicaContext(strategy, 0):
             return step(*tensors)
 
     return program
