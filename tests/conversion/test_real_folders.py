@@ -278,13 +278,21 @@ def test_the_encoder_alone(kind, golden, tmp_path):
         ("tf_model.h5.index.json", "in several files.*max_shard_size"),
         ("saved_model.pb", "a TensorFlow 2 SavedModel"),
         ("adapter_config.json", "merge_and_unload"),
+        ("rust_model.ot", "rust-bert"),
+        ("model.onnx", "an ONNX model"),
+        ("model.tflite", "a LiteRT model"),
         ("config.json", "without its weights"),
     ],
 )
 def test_other_folders_are_named(name, message, tmp_path):
-    """The error for an unsupported folder names its kind and gives advice."""
+    """The error for an unsupported folder names its kind and gives advice.
+
+    Most of these folders have a `config.json` too; if a folder has nothing
+    else, its weights are missing.
+    """
     (tmp_path / "in").mkdir()
-    (tmp_path / "in" / name).write_text("{}")
+    for file in ("config.json", name):
+        (tmp_path / "in" / file).write_text("{}")
     refuse(tmp_path, tmp_path / "in", f"`input` must be a folder.*{message}")
     with pytest.raises(InputError, match=f"`path` must be.*{message}"):
         albert_tf.load(tmp_path / "in")
