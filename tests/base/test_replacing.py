@@ -18,6 +18,7 @@ from albert_tf.base.replacing import (
 FORMS = (
     Contents(frozenset({"state"}), ("state", "ckpt-[0-9]*.json")),
     Contents(frozenset({"a/graph"}), ("a/graph", "a/part-*", "notes")),
+    Contents(frozenset({"top/sub/graph"}), ("top/sub/graph",)),
 )
 
 
@@ -39,7 +40,10 @@ def check(folder):
 
 @pytest.mark.parametrize(
     "names",
-    [(), ("state",), ("state", "ckpt-12.json"), ("a/graph", "a/part-1")],
+    [
+        *((), ("state",), ("state", "ckpt-12.json")),
+        *(("a/graph", "a/part-1"), ("top/sub/graph",)),
+    ],
 )
 def test_what_a_program_wrote_may_go(names, tmp_path):
     """The target folder of a program may be new, empty or an earlier output.
