@@ -14,6 +14,7 @@ from tiny_runs import eagerly
 
 from albert_tf.base.errors import InputError
 from albert_tf.training.optimizer import (
+    AVERAGE,
     Optimizer,
     OptimizerConfig,
     WeightAverage,
@@ -209,6 +210,40 @@ def test_each_replica_may_clip_its_own_share():
         assert float(size) == pytest.approx(norm)
 
 
+@pytest.mark.parametrize(
+    ("healthy", "gradient", "moves"),
+    [
+        *((None, 3.0, True), (True, 3.0, True), (False, 3.0, False)),
+        *((True, np.inf, False), (True, np.nan, False)),
+    ],
+)
+def test_an_unhealthy_step_is_only_counted(healthy, gradient, moves):
+    """Without a healthy loss and norm, no weight and no slot changes.
+
+    The step and the average advance in any case. All of these, except the
+    weights, are the optimizer's state.
+    """
+    optimizer = Optimizer(OptimizerConfig(ema_decay=0.5), 0.1)
+    weights = [keras.Variable([2.0, 4.0]), keras.Variable([[7.0]])]
+    optimizer.build(weights, ("a", "b/c"))
+    state = optimizer.state()
+    step = state.pop("optimizer/iterations")
+    averages = [state.pop(f"{AVERAGE}{name}") for name in ("a", "b/c")]
+    slots = [f"optimizer/{name}/{x}" for name in ("a", "b/c") for x in "mv"]
+    assert list(state) == slots
+    kept = [*weights, *state.values()]
+    before = [variable.numpy() for variable in kept]
+    gradients = [tf.constant([1.0, gradient]), tf.constant([[5.0]])]
+    healthy = None if healthy is None else tf.constant(healthy)
+    optimizer.apply(gradients, healthy=healthy)
+    for variable, value in zip(kept, before, strict=True):
+        assert (variable.numpy() != value).all() == moves
+        assert (variable.numpy() == value).all() != moves
+    assert step == 1
+    for average, weight in zip(averages, weights, strict=True):
+        np.testing.assert_array_equal(average, weight)
+
+
 def test_an_average_follows_the_weights():
     """At step t, a new average contains (t - 1) / (t + 9) of the old average.
 
@@ -308,7 +343,8 @@ def test_the_automatic_rate_is_the_square_root_rule(capsys):
     For a batch size of 4096, it is the learning rate of the ALBERT paper.
     """
     auto = OptimizerConfig(learning_rate="auto")
-    for batch, rate in ((4096, 0.00176), (1024, 0.00088), (64, 0.00022)):
+    rates = {4096: 0.00176, 1024: 0.00088, 64: 0.00022, 50: 0.00019445436}
+    for batch, rate in rates.items():
         training = TrainingConfig(train_batch_size=batch)
         found = with_rate(auto, training).learning_rate
         assert found == pytest.approx(rate)

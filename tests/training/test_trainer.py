@@ -13,8 +13,14 @@ from tiny_runs import eagerly
 
 from albert_tf.base.errors import InputError
 from albert_tf.training import update_rules
+from albert_tf.training.distribution import DistributionConfig, make_strategy
 from albert_tf.training.optimizer import OptimizerConfig
-from albert_tf.training.trainer import Trainer, accumulated, cut
+from albert_tf.training.trainer import (
+    Trainer,
+    accumulated,
+    cut,
+    summed_steps,
+)
 
 
 def trained(steps=6, **kwargs):
@@ -107,6 +113,35 @@ def test_per_replica_clipping_bounds_each_share():
     iterator = trainer.iterator(tiny.train_batches, 0)
     norm = trainer.run_steps(iterator, tf.constant(1)).norm
     assert 0.0 < float(norm) <= 1e-3 * 1.0001
+
+
+def test_each_step_is_summed_once():
+    """Replicas agree about a step, so only one of them counts it.
+
+    A report or a norm that is not finite makes a step bad. Bad steps change
+    neither the sum nor the norm. The next call starts anew.
+    """
+    reports = np.reshape(np.arange(36, dtype="f4"), [6, 2, 3])
+    norms = np.float32([2, 9, 5, 3, np.inf, 1])
+    reports[1, 1, 2] = np.nan
+    strategy = make_strategy(DistributionConfig(num_cpu_replicas=2))
+    with strategy.scope():
+        aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
+        updates = tf.Variable(10, dtype=tf.int64, aggregation=aggregation)
+
+    def replica_step(batch):
+        updates.assign_add(1)
+        return batch
+
+    run = summed_steps(strategy, replica_step, updates, 3)
+    of_replicas = [np.repeat(x, 2, axis=0) for x in (reports, norms)]
+    steps = tf.data.Dataset.from_tensor_slices(tuple(of_replicas))
+    iterator = iter(strategy.distribute_datasets_from_function(lambda _: steps))
+    first, second = run(iterator, tf.constant(5)), run(iterator, tf.constant(1))
+    np.testing.assert_array_equal(first.report, reports[[0, 2, 3]].sum(axis=0))
+    assert (first.norm, first.first_bad, first.bad) == (5, 11, 2)
+    np.testing.assert_array_equal(second.report, reports[5])
+    assert (second.norm, second.first_bad, second.bad) == (1, -1, 0)
 
 
 def test_loss_falls():
