@@ -175,5 +175,6 @@ def test_a_step_alone_does_not_resume_a_run(tmp_path):
     state = {"a": tf.Variable(1.0)} | step
     checkpoints.save(str(tmp_path), state, 7)
     state |= {"optimizer/a/m": tf.Variable(0.0)}
-    with pytest.raises(InputError, match="but no optimizer state"):
+    message = "`output_dir` has .*no optimizer state; pass it as `init_ch.*7$"
+    with pytest.raises(InputError, match=message):
         checkpoints.restore_latest(str(tmp_path), state)

@@ -337,6 +337,35 @@ def test_a_checkpoint_that_tells_less_resumes_quietly(unbroken, tmp_path):
     assert resume_notes(tmp_path, random_seed=5) == []
 
 
+@pytest.mark.parametrize(
+    "facts, start", [({}, 28), ({"read": {"": 9}, "phase_begun": 3}, 9)]
+)
+def test_another_batch_size_continues_the_data(
+    unbroken, tmp_path, facts, start
+):
+    """A resumed run continues after the last example read.
+
+    If a checkpoint does not record this example, it is estimated from the
+    steps. The same rule applies to the first step of the phase.
+    """
+    prefix = str(copied(unbroken[0], tmp_path, 7) / "ckpt-7")
+    whole = {"read": {"": 7 * 16}}
+    assert checkpoint_files.read_facts(prefix).items() >= whole.items()
+    checkpoint_files.write_about(prefix, facts)
+    resumed, starts = make_run(tmp_path, train_batch_size=4), []
+
+    def batches(start, **kwargs):
+        starts.append(start)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        next(resumed.windows(batches))
+    assert starts == [start]
+    found = resumed.state()
+    assert found["read"] == {"": start}
+    assert found["phase_begun"] == facts.get("phase_begun", 0)
+
+
 def test_workers_at_different_steps_are_refused(tmp_path, monkeypatch):
     """The error states the step of each worker and the folder to share."""
     answers = iter([[0, 0, 0], [7, 0, 7]])  # errors, then steps
@@ -416,14 +445,14 @@ def test_a_damaged_history_is_one_error(line, tmp_path):
     assert len(History.read(str(tmp_path)).rows) == 1
 
 
-PHASES = [Phase(0, 20, 16, metadata=Metadata(8, 3, 50, "", {}))]
+PHASES = [Phase(0, 20, 12, metadata=Metadata(8, 3, 50, "", {}))]
 
 
 @pytest.mark.parametrize(
     "name, replicas, message",
     [
-        ("lamb", 1, "1 replica, batches of 16 x 8 tokens, lamb at 0.5"),
-        ("adamw", 2, "2 replicas, batches of 16 x 8 tokens, adamw at 0.5"),
+        ("lamb", 1, "1 replica, batches of 12 x 8 tokens, lamb at 0.5"),
+        ("adamw", 2, "2 replicas, batches of 12 x 8 tokens, adamw at 0.5"),
     ],
 )
 def test_only_lamb_is_said_to_have_trust_ratios(
