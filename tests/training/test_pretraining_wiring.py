@@ -114,13 +114,25 @@ def test_ids_beyond_the_vocabulary(tmp_path):
         run_setup.read(str(tmp_path), tiny.CONFIG, True)
 
 
-@pytest.mark.parametrize("do_train, layers", [(True, [1, 2]), (False, [2])])
-def test_only_training_follows_the_schedules(do_train, layers):
-    """An evaluation without training runs all layers."""
-    folders = {"records": metadata.Metadata(16, 3, 50, "", {})}
-    how = {"do_train": do_train, "do_eval": True}
-    setup = make_setup(tiny.CONFIG, folders, depth_schedule="1:0.5,2", **how)
+@pytest.mark.parametrize(
+    "do_train, layers, rates",
+    [(True, [1, 2, 2], [0.4, 0.4, 0.2]), (False, [2], [None])],
+)
+def test_only_training_follows_the_schedules(do_train, layers, rates):
+    """Without training, an evaluation runs all layers with the records' masks.
+
+    Static records, which a mask schedule could not train, are accepted too.
+    """
+    dynamic = {"masking": "dynamic"}
+    folders = {"records": metadata.Metadata(16, 3, 50, "", {}, dynamic)}
+    schedules = {"depth_schedule": "1:0.5,2", "mask_schedule": "0.4:0.7,0.2"}
+    how = {"do_train": do_train, "do_eval": True} | schedules
+    setup = make_setup(tiny.CONFIG, folders, **how)
     assert [phase.layers for phase in setup.phases()] == layers
+    assert [phase.masked_lm_prob for phase in setup.phases()] == rates
+    if not do_train:
+        static = {"records": metadata.Metadata(16, 3, 50, "", {})}
+        make_setup(tiny.CONFIG, static, **how).phases()
     assert setup.phases()[0].batch_size == 4096
     assert setup.held_out == 0 and setup.writes is do_train
 
