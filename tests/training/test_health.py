@@ -105,13 +105,14 @@ def test_other_rows_are_not_training():
     "share, warned",
     [
         *((0.15, False), (0.039, True), (0.4, True), (None, False)),
-        *((0.1, False), (0.25, False)),
+        *((0.1, False), (0.25, False), (0.0, True)),
     ],
 )
 def test_the_mask_rate_is_judged_at_once(share, warned):
     """A mask rate below 10% or above 25% is reported even without any rows."""
     found = monitor(masked_share=share).notes([])
     assert bool(found) is warned
+    assert all(f"{100 * share:.1f}% of" in note for note in found.values())
 
 
 @pytest.mark.parametrize(

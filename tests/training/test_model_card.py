@@ -57,7 +57,8 @@ def test_a_card_says_where_a_model_comes_from(tmp_path):
 
 NAMES = [
     "a|b",
-    "`c`",
+    "`b",
+    "c`",
     "d``e",
     " f ",
     "g\nh",
