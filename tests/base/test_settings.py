@@ -6,10 +6,13 @@ import json
 import math
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
+import tensorflow as tf
 
 from albert_tf.base.errors import InputError
-from albert_tf.base.settings import Validated, setting
+from albert_tf.base.settings import Validated, plain, setting
 from albert_tf.data.builder.build_settings import BuildConfig
 from albert_tf.finetuning.finetuning_setup import FinetuningConfig
 from albert_tf.finetuning.recipe import RecipeConfig
@@ -112,6 +115,23 @@ def test_every_setting_takes_scalars_of_numpy(cls):
         found = getattr(cls(**scalar), field.name)
         assert type(found) in (bool, int, float, str) and found == value
         json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ({np.int64(12): np.float32(0.5)}, {12: 0.5}),
+        ({np.str_("a"): [np.True_, None]}, {"a": [True, None]}),
+        ((np.arange(2), [tf.constant(3)]), ([0, 1], [3])),
+        (pd.Series([12, None], dtype="Int64"), [12, None]),
+        (pd.Series([0.5, None]), [0.5, None]),
+        (pa.array([12, None]), [12, None]),
+    ],
+    ids=repr,
+)
+def test_values_of_libraries_become_pythons(value, expected):
+    """Values of other libraries become Python's, also in dicts and lists."""
+    assert repr(plain(value)) == repr(expected)
 
 
 def test_lists_of_numpy_are_lists():
