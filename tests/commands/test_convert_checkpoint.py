@@ -180,9 +180,20 @@ def test_averages_stay_behind(tmp_path):
     released_files.assert_same(table, state)
 
 
-@pytest.mark.parametrize("to", ["huggingface", "sentence_transformers"])
-def test_a_card_describes_the_converted_model(to, pretrained_dir, tmp_path):
-    """A converted folder's card states the run and metrics of its source."""
+@pytest.mark.parametrize(
+    ("to", "library"),
+    [
+        ("huggingface", "transformers"),
+        ("sentence_transformers", "sentence-transformers"),
+    ],
+)
+def test_a_card_describes_the_converted_model(
+    to, library, pretrained_dir, tmp_path
+):
+    """A converted folder's card states the run and metrics of its source.
+
+    The library that reads the folder is that of the new format.
+    """
     source = pathlib.Path(shutil.copytree(pretrained_dir, tmp_path / "mine"))
     (source / "run.flags").write_text("--data_dir=records\n")
     row = {"step": 9, "split": "eval", "loss": 0.875}
@@ -190,6 +201,7 @@ def test_a_card_describes_the_converted_model(to, pretrained_dir, tmp_path):
     convert(str(source), str(tmp_path / "out"), to)
     text = (tmp_path / "out/README.md").read_text("utf-8")
     for expected in (
+        f"library_name: {library}",
         "# `mine`",
         "- Data: `records`",
         "| eval | loss | 0.875 |",
