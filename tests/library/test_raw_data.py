@@ -120,6 +120,18 @@ def test_ids_are_told_from_texts():
         assert not user_data.is_encoded(x)
 
 
+@pytest.mark.parametrize("size", [None, 2])
+@pytest.mark.parametrize("make", [dict, lambda x: tuple(x.values())])
+def test_labels_of_pairs_are_no_texts(make, size):
+    """The texts of a data set are all its pairs, in order, without labels."""
+    pairs = make({"text": ["a", "b", "c"], "text_pair": ["d", "e", "f"]})
+    columns = TableColumns(("text", "text_pair"), "label")
+    for data in (pairs, (pairs, [1, 0, 1])):
+        dataset = tf.data.Dataset.from_tensor_slices(data)
+        dataset = dataset.batch(size) if size else dataset
+        assert user_data.texts_of(dataset, columns, 0) == pairs
+
+
 def test_a_table_may_be_of_tensors():
     """A dict of tensors, as in a `tf.data.Dataset`, is a table."""
     table = {"text": tf.constant(["a"]), "label": tf.constant([1])}
