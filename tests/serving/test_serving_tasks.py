@@ -34,7 +34,7 @@ CONTEXTS = (
     "The teacher reads letters in the small garden over the river. " * 3,
     "He painted houses and bridges, 1,000 in 2010, in the Naïve Café's street.",
     "",
-    "  Music 😀 played\u00a0all   night ‘slowly’.",
+    "  Music 😀 played\u00a0all   night\u200c‘slowly’\u200cthen.\u200f",
     "walked",
     "she walked. " * 20,
 )
