@@ -461,6 +461,7 @@ def prepare(
         first = next(iter(examples[part].values()))
         if part == "train":
             task = task.fitted(first)
+            task.check_training(first, config)
         if part == "eval":
             task = task.evaluated_on(first)
     splits: dict[str, tuple] = dict.fromkeys(PARTS, ())

@@ -154,6 +154,7 @@ class TaskModel(NetworkModel):
             examples = task.with_shares(examples, y)
         if part == "train":
             self.task = self.task.fitted(examples)
+            self.task.check_training(examples, self.albert.config)
         return examples
 
     def weighted_examples(self, x: Any, y: Any, weights: Any, part: str):

@@ -116,6 +116,17 @@ class Embedding(Task):
         is_contrast = len(examples[0].texts) > 1 and examples[0].score is None
         return [e.texts for e in examples] if is_contrast else None
 
+    def check_training(self, examples, config):
+        rates = config.hidden_dropout_prob, config.attention_probs_dropout_prob
+        is_single = len(examples[0].texts) == 1
+        require(
+            self.config.crop_rate or any(rates) or not is_single,
+            "`crop_rate` must be above 0 for single texts if the model has no "
+            "dropout, because the two copies of a text would be equal; "
+            "`hidden_dropout_prob=0.1` adds dropout.",
+            crop_rate=self.config.crop_rate,
+        )
+
     def read(self, part, path) -> list[Texts]:
         if is_lines(path):
             text = file_kinds.read_text(path, "The data file")

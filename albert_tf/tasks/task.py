@@ -337,6 +337,15 @@ class Task(abc.ABC):
         """
         return self
 
+    def check_training(self, examples: Sequence[Any], config: Any) -> None:
+        """Raise `InputError` if a model cannot learn from the examples.
+
+        Args:
+          examples: the training examples.
+          config: the `AlbertConfig` of the model.
+        """
+        return None
+
     def evaluated_on(self, examples: Sequence[Any]) -> "Task":
         """Return the task with a main metric that suits the given examples."""
         return self

@@ -1,5 +1,6 @@
 """Embedding models learn from pairs, single texts and rated pairs."""
 
+import contextlib
 import json
 
 import numpy as np
@@ -9,11 +10,14 @@ import tiny_tasks
 from tiny_runs import refusal, run
 
 from albert_tf.base.errors import InputError
+from albert_tf.finetuning.finetuning_setup import FinetuningConfig, prepare
 from albert_tf.library.embed import EmbedConfig, embed_texts
+from albert_tf.library.models import Embedder
 from albert_tf.serving.server import load_server
 from albert_tf.serving.signatures import ServingConfig
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.registry import load_task
+from albert_tf.tasks.task_config import DataConfig, TaskConfig
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training.history import History
 
@@ -186,3 +190,26 @@ def test_pairs_need_wrong_answers(shallow, tmp_path, values):
     run(train_file=negatives, output_dir=output, **how, **values)
     losses = History.read(output).rows
     assert losses[0]["loss"] > 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "rates", "is_refused"),
+    [
+        ("texts", (0.0, 0.0), True),
+        ("texts", (0.1, 0.0), False),
+        ("texts", (0.0, 0.1), False),
+        ("triplets", (0.0, 0.0), False),
+    ],
+)
+def test_equal_copies_teach_nothing(shallow, tables, kind, rates, is_refused):
+    """Without crops and dropout, single texts are rejected for training."""
+    names = "hidden_dropout_prob", "attention_probs_dropout_prob"
+    rates = dict(zip(names, rates, strict=True))
+    config = FinetuningConfig(shallow, "unwritten", do_train=True, **rates)
+    data = DataConfig(task="embedding", train_file=tables[kind])
+    refused = pytest.raises(InputError, match="`crop_rate` must be above 0")
+    with refused if is_refused else contextlib.nullcontext():
+        prepare(config, data, TaskConfig(crop_rate=0.0))
+    model = Embedder.load(shallow, crop_rate=0.0, **rates)
+    with refused if is_refused else contextlib.nullcontext():
+        model.examples(tables[kind], None, "train")
