@@ -171,7 +171,7 @@ def size_report(path: str, sequence_length: int | None = None) -> list[str]:
     read, table, heads = AlbertConfig.from_json_file, None, {}
     if files.is_folder(path):
         read, table = AlbertConfig.from_model_dir, table_in(path)
-    config = read(path)
+    config = read(path, "config")
     if table:
         heads["symbol head"] = config.vocab_size
         heads["word head"] = len(table.words)

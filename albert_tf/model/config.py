@@ -284,18 +284,23 @@ class AlbertConfig:
             raise InputError(f"{error}{where}") from None
 
     @classmethod
-    def from_json_file(cls, path: str) -> "AlbertConfig":
-        """Read an `albert_config.json`, released or written by this package."""
-        values = files.read_json_object(path, "`albert_config_file`")
+    def from_json_file(
+        cls, path: str, setting: str = "albert_config_file"
+    ) -> "AlbertConfig":
+        """Read an `albert_config.json`, released or written by this package.
+
+        Error messages name the setting.
+        """
+        values = files.read_json_object(path, f"`{setting}`")
         require(
             not HUB_KEYS & values.keys(),
-            "`albert_config_file` must be an albert_config.json. This is a "
+            f"`{setting}` must be an albert_config.json. This is a "
             "Hugging Face config. If its folder contains an ALBERT model, "
             "convert the folder with "
             "`python -m albert_tf.convert_checkpoint --input=FOLDER "
             "--output=NEW --to=model_dir`, which writes an "
             f"{CONFIG_FILE}; for a new model, see configs/models/.",
-            albert_config_file=path,
+            **{setting: path},
             model_type=values.get("model_type"),
         )
         return cls.from_dict(values, source=path)

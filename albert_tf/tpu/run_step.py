@@ -66,8 +66,8 @@ def jax_for_steps():
         import jax.export
     except ImportError as error:
         raise InputError(
-            "Step files run under JAX: install `flatbuffers` and `jax` "
-            "(`jax[cuda13]` for a GPU, `jax[tpu]` for a TPU). "
+            "Step files run under JAX: pip install flatbuffers jax (for a "
+            "GPU, 'jax[cuda13]'; for a TPU, 'jax[tpu]'). "
             f"Received: {error}"
         ) from None
     jax.config.update("jax_enable_x64", True)

@@ -127,7 +127,7 @@ def test_every_setting_takes_scalars_of_numpy(cls):
         (pd.Series([0.5, None]), [0.5, None]),
         (pa.array([12, None]), [12, None]),
     ],
-    ids=repr,
+    ids=["keys", "lists", "tuples", "Int64", "float64", "pyarrow"],
 )
 def test_values_of_libraries_become_pythons(value, expected):
     """Values of other libraries become Python's, also in dicts and lists."""

@@ -223,3 +223,13 @@ def test_a_phoneme_model_has_its_own_heads(tmp_path):
     assert whole == f"{model.count_params():,}"
     flops = describe.with_heads({}, {"word head": 5}, 2 * 32 * 8)
     assert flops == {"word head": 2 * 32 * 8 * 5}
+
+
+@pytest.mark.parametrize("content", [None, "[]", '{"model_type": "bert"}'])
+def test_an_error_names_the_setting(tmp_path, content):
+    """The error for a config names `config`, not a flag of other programs."""
+    path = tmp_path / "mine.json"
+    if content:
+        path.write_text(content)
+    with pytest.raises(InputError, match=r"`config` (must|.*mine)"):
+        describe.size_report(str(path))
