@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Iterable
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from albert_tf.base import program
@@ -123,15 +124,21 @@ def evaluate_and_predict(
 
 
 def summary(runs: dict[int, Metrics]) -> Metrics:
-    """Return each metric's median, minimum and maximum over all runs.
+    """Return each metric's median, spread and range over all runs.
 
     Args:
-      runs: {seed: metrics by split}.
+      runs: {seed: metrics by split}, of at least two seeds.
 
     Returns:
-      {name: {metric: value}}, with names such as `eval_median` and `eval_max`.
+      {name: {metric: value}}, with names such as `eval_median` and `eval_max`;
+      `eval_std` contains the sample standard deviations (divisor: runs - 1).
     """
-    spread = {"median": statistics.median, "min": min, "max": max}
+    spread = {
+        "median": statistics.median,
+        "std": lambda values: float(np.std(values, ddof=1)),
+        "min": min,
+        "max": max,
+    }
     first = next(iter(runs.values()))
     return {
         f"{split}_{name}": {

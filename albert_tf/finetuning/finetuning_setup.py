@@ -140,7 +140,7 @@ class FinetuningConfig:
         1,
         "Number of runs, with consecutive seeds from `random_seed`. Each run "
         "writes to the folder `seed_N` of `output_dir`; metrics.json contains "
-        "the median and the spread.",
+        "the median, the standard deviation and the range.",
         minimum=1,
         group=ACTIONS,
     )

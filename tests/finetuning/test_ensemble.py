@@ -86,7 +86,10 @@ def test_the_summary_of_several_seeds(seeds):
 
 
 def test_medians_of_three():
-    """Each metric has its own median, minimum and maximum over the seeds."""
+    """Each metric has its own median, spread and range over the seeds.
+
+    The spread is the sample standard deviation, as in the tables of papers.
+    """
     runs = {
         seed: {"eval": {"f1": x, "loss": 1 - x}}
         for seed, x in ((1, 0.5), (2, 0.9), (3, 0.6))
@@ -94,6 +97,8 @@ def test_medians_of_three():
     found = summary(runs)
     assert found["eval_median"] == {"f1": 0.6, "loss": 0.4}
     assert found["eval_min"]["f1"] == 0.5 and found["eval_max"]["f1"] == 0.9
+    # The squares of -1/6, 7/30 and -1/15 sum to 13/150; divided by 2 runs.
+    assert found["eval_std"]["f1"] == pytest.approx((13 / 300) ** 0.5)
 
 
 def test_the_best_seed_is_that_of_the_evaluation(tmp_path, monkeypatch):
