@@ -112,14 +112,14 @@ def spearman(labels: np.ndarray, predictions: np.ndarray) -> float:
 def matthews(labels: np.ndarray, predictions: np.ndarray) -> float:
     """Return the Matthews correlation for any number of classes.
 
-    The result is 0 if all labels or all predictions are equal. See
+    The result is 0 if all labels or all predictions are equal. The sums are
+    integers, so equal predictions do not differ by rounding. See
     https://doi.org/10.1016/j.compbiolchem.2004.09.006.
     """
     right, *counts = class_counts(labels, predictions)
-    size = float(len(labels))
-    lengths = math.prod(np.sqrt(size**2 - x @ x) for x in counts)
-    covariance = size * right.sum() - np.dot(*counts)
-    return float(covariance / lengths) if lengths else 0.0
+    product = math.prod(len(labels) ** 2 - int(x @ x) for x in counts)
+    covariance = len(labels) * int(right.sum()) - int(np.dot(*counts))
+    return covariance / math.sqrt(product) if product else 0.0
 
 
 # Each function accepts (labels [N], predictions [N]). Classes are numbers;

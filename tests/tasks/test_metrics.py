@@ -136,6 +136,23 @@ def test_correlations_are_numbers(pairs):
             assert found == pytest.approx(x @ y, abs=1e-4)
 
 
+def test_matthews_does_not_round():
+    """Perfect classes score exactly 1, and classes at chance exactly 0.
+
+    Otherwise, rounding would decide which of two such evaluations is better.
+    """
+    for number in (3, 7, 10, 49, 100):
+        labels = np.arange(number) % 3
+        assert metrics.matthews(labels, labels) == 1.0
+        constant = np.full(number, 5)
+        assert metrics.matthews(labels, constant) == 0.0
+    # As many of the predictions as of all labels are of class 1.
+    for each in (1, 3, 33):
+        labels = np.repeat([0, 0, 1, 0, 0, 1, 0, 0, 1], each)
+        guesses = np.repeat([0, 0, 0, 1, 1, 1, 2, 2, 2], each)
+        assert metrics.matthews(labels, guesses) == 0.0
+
+
 @pytest.mark.parametrize("name", ["pearson", "spearman", "matthews"])
 def test_a_constant_has_no_correlation(name):
     """A constant has the correlation 0, even if its mean is rounded.
