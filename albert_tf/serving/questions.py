@@ -236,7 +236,8 @@ def with_choice(question: tf.Tensor, choice: tf.Tensor) -> tf.Tensor:
 
     If a question has no blank, its choice is appended.
     """
-    parts = tf.strings.split(question, BLANK)
+    question = tf.strings.regex_replace(question, BLANK, "_")
+    parts = tf.strings.split(question, "_")
     # A choice precedes every part except the first.
     has_choice = tf.ragged.range(parts.row_lengths()).values > 0
     prefixes = tf.where(has_choice, tf.gather(choice, parts.value_rowids()), "")

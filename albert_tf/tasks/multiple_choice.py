@@ -4,6 +4,7 @@ Examples come from tables or RACE files. Shapes: N examples, C choices.
 """
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -40,7 +41,7 @@ from albert_tf.text.packing import checked_texts, two_part_row
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 MAX_CHOICES = 1000  # the model encodes one row per choice
-BLANK = "_"  # the blank for the choice in RACE questions
+BLANK = "_+"  # the pattern of a blank for the choice, such as "_" in RACE
 EMPTY = -1e4  # the logit of an empty choice, whose probability is thus 0
 
 
@@ -55,10 +56,12 @@ def without_empty(logits: Array, is_empty: Array) -> Array:
 def with_choice(question: str, choice: str) -> str:
     """Fill a question's blanks with a choice, or append the choice.
 
-    Source: `RaceProcessor.read_examples` of the released `race_utils.py`.
+    Source: `RaceProcessor.read_examples` of the released `race_utils.py`, which
+    fills each `_` of a longer blank.
     """
-    if BLANK in question:
-        return question.replace(BLANK, choice)
+    parts = re.split(BLANK, question)
+    if len(parts) > 1:
+        return choice.join(parts)
     return f"{question} {choice}".strip()
 
 

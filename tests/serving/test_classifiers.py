@@ -34,8 +34,8 @@ def test_classification_names_its_labels(tmp_path, pretrained_dir):
 def test_a_graph_places_choices_as_python_does():
     """A choice fills each blank of a question, or else follows the question."""
     questions, choices = (
-        ["a _ b _?", "why?", "_ c", "d _"],
-        ["W", "X", "Y", "Z"],
+        ["a _ b _?", "why?", "_ c", "d _", "e ___ f __"],
+        ["V", "W", "X", "Y", "Z"],
     )
     found = with_choice(tf.constant(questions), tf.constant(choices))
     expected = map(multiple_choice.with_choice, questions, choices)

@@ -34,8 +34,12 @@ def make_task(**config):
 
 
 def test_where_a_choice_belongs():
-    """A choice fills each blank, or follows a question without blanks."""
+    """A choice fills each blank, or follows a question without blanks.
+
+    Several underscores in a row are one blank.
+    """
     assert with_choice("a _ b _?", "X") == "a X b X?"
+    assert with_choice("a ____ b __?", r"\1") == r"a \1 b \1?"
     assert with_choice("why?", "X") == "why? X"
     assert with_choice("", "X") == "X"
 
