@@ -18,6 +18,7 @@ MAX_SHOWN = 10  # maximum number of labels to print
 # With fewer examples per class than this, the labels may be row numbers.
 FEWEST_PER_CLASS = 1.5
 UNKNOWN_SHARE = 0.05  # of the tokens
+LARGE_NUMBER = 10  # a regression needs many steps to reach larger labels
 # Scripts without spaces, in which a word usually has several characters.
 UNSPACED_SCRIPTS = (
     *"HIRAGANA KATAKANA THAI LAO KHMER MYANMAR".split(),
@@ -93,6 +94,21 @@ def label_notes(task: Task, counts: dict[str, int]) -> list[str]:
             "`label_column` the column of the labels?"
         )
     return lines
+
+
+def number_notes(task: Task, features: Features) -> list[str]:
+    """Return [note] if a regression's labels are large, otherwise []."""
+    values = features.arrays.get("labels")
+    if task.kind != "regression" or values is None:
+        return []
+    low, high = float(values.min()), float(values.max())
+    if max(-low, high) <= LARGE_NUMBER:
+        return []
+    return [
+        f"Note: the labels range from {low:g} to {high:g}, but the first "
+        "predictions are close to 0 and each step changes them little; scale "
+        "the labels, for example to a mean of 0 and a standard deviation of 1"
+    ]
 
 
 def text_notes(
@@ -180,6 +196,6 @@ def notes(
     lines = label_notes(task, counts) if any(counts.values()) else []
     if task.kind == "token_classification":
         lines += word_notes([sentence.words for sentence in examples])
-    lines += missing_notes(examples)
+    lines += number_notes(task, features) + missing_notes(examples)
     one_text_per_row = task.kind == "embedding"
     return [*lines, *text_notes(features, tokenizer, one_text_per_row)]

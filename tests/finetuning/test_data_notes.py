@@ -44,6 +44,18 @@ def test_classes_are_counted(words):
     assert label_counts(sets, rows) == {"a": 1, "b": 3}
 
 
+def test_large_numbers_are_noted(words):
+    """A note suggests to scale labels that no usual run reaches from 0."""
+    task = find("regression")
+    for labels in ([0.0, 5.0], [-1.0, 10.0], [[0.5, -7.0], [1.0, 3.0]]):
+        assert notes(task, features([4, 5], labels=labels), words) == []
+    for labels in ([-30.0, 5.0], [[0.0, 1.0], [20000.0, 3.0]]):
+        (note,) = notes(task, features([4, 5], labels=labels), words)
+        low, high = np.min(labels), np.max(labels)
+        assert f"range from {low:g} to {high:g}" in note
+    assert notes(task, features([4, 5]), words) == []
+
+
 def test_ten_classes_are_listed(words):
     """At most ten classes are listed."""
     task = task_with(f"class{i}" for i in range(12))
