@@ -95,6 +95,20 @@ def _fail(message: str, status: int = 1) -> int:
     return status
 
 
+def _prepare_streams() -> None:
+    """Make every text printable, even if a standard stream is closed.
+
+    The null device replaces a closed stream. Otherwise, the next file to be
+    opened would receive the stream's number, and then what libraries print.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))
+    # Escape names that the console cannot print.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
 def _end_at_second_interrupt() -> Callable[[int], None]:
     """Return a signal callback that ends the program at the second Ctrl-C.
 
@@ -172,12 +186,10 @@ def run(
             return _fail("interrupted", interrupts.STATUS)
         return 0
 
+    _prepare_streams()
     # At exit, Python's garbage collector visits the objects of all libraries,
     # which takes 1 s for TensorFlow and 0.3 s for scikit-learn.
     atexit.register(gc.freeze)
-    # Escape names that the console cannot print.
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
     # Less severe messages, such as TensorFlow's, are noise.
     logging.set_verbosity(logging.WARNING)
     try:

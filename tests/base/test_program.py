@@ -194,6 +194,31 @@ def test_an_error_of_the_user_is_a_line(error, status, text, started, capsys):
     assert printed.startswith(f"error: {text}") and printed.count("\n") == 1
 
 
+WITHOUT_STREAMS = """
+import os, sys
+from albert_tf.base import program
+def main():
+    assert not sys.stderr.isatty()
+    file = os.open("file", os.O_CREAT | os.O_WRONLY)
+    os.write(2, b"printed by a library")
+    os.write(file, b"content")
+program.run(main)
+"""
+
+
+@pytest.mark.parametrize("closed", ["2", "012"])
+def test_a_program_runs_without_standard_streams(closed, tmp_path):
+    """What libraries print never ends up in a file if streams are closed."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", WITHOUT_STREAMS],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.getcwd()},
+        preexec_fn=lambda: [os.close(int(number)) for number in closed],
+    )
+    assert process.wait() == 0
+    assert (tmp_path / "file").read_text() == "content"
+
+
 def test_a_mistake_in_the_code_is_not_hidden(started):
     """An exception that reveals a mistake in the code is raised unchanged."""
     with pytest.raises(ZeroDivisionError):
