@@ -223,8 +223,8 @@ def atomic_path(path: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def locked(folder: str, name: str) -> Iterator[None]:
-    """Lock a local folder while the block runs.
+def locked(folder: str, name: str) -> Iterator[bool]:
+    """Lock a local folder while the block runs; yield whether it is locked.
 
     The system releases the lock when the process ends for any reason. Stores
     such as `gs://`, and some network disks, do not support locks; there, the
@@ -239,11 +239,13 @@ def locked(folder: str, name: str) -> Iterator[None]:
     """
     make_folder(folder)
     if is_remote(folder):
-        yield
+        yield False
         return
     number = os.open(folder, os.O_RDONLY)
+    is_locked = False
     try:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_locked = True
     except BlockingIOError:
         os.close(number)
         raise InputError(
@@ -253,7 +255,7 @@ def locked(folder: str, name: str) -> Iterator[None]:
     except OSError:
         pass  # the disk does not support locks
     try:
-        yield
+        yield is_locked
     finally:
         os.close(number)
 

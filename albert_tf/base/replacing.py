@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from albert_tf.base import files, interrupts
-from albert_tf.base.errors import require
+from albert_tf.base.errors import InputError, require
 
 
 def matches(path: str, pattern: str) -> bool:
@@ -156,6 +156,25 @@ def _is_fixed(path: str) -> bool:
     return fixed or files.is_inside(os.getcwd(), path) or os.path.ismount(path)
 
 
+def _remove_leftovers(path: str) -> None:
+    """Remove the temporary folders that killed processes left beside a folder.
+
+    A process locks its temporary folder until it ends. On a disk that does not
+    support locks, nothing is removed.
+    """
+    parent, name = os.path.split(path)
+    kinds = (f"{name}.tmp", f"{name}.old.tmp")
+    for other in filter(files.is_unfinished, files.names(parent)):
+        folder = files.join(parent, other)
+        if other.startswith(kinds) and os.path.isdir(folder):
+            with (
+                contextlib.suppress(InputError, OSError),
+                files.locked(folder, "folder") as is_locked,
+            ):
+                if is_locked:
+                    files.remove_folder(folder)
+
+
 @contextlib.contextmanager
 def atomic_folder(path: str, replace: bool = False) -> Iterator[str]:
     """Yield a temporary folder that becomes `path` if the block succeeds.
@@ -192,14 +211,17 @@ def atomic_folder(path: str, replace: bool = False) -> Iterator[str]:
     temporary, old = files.unfinished(path), files.unfinished(f"{path}.old")
     with interrupts.cleaning_up():
         try:
-            files.make_folder(temporary)
-            yield temporary
-            require(replace or files.is_free(path), rule, folder=path)
-            if files.exists(path):
-                files.rename(path, old)
-            files.rename(temporary, path)
+            with files.locked(temporary, "folder"):
+                yield temporary
+                require(replace or files.is_free(path), rule, folder=path)
+                if files.exists(path):
+                    files.rename(path, old)
+                files.rename(temporary, path)
         finally:
             if files.exists(temporary):
                 files.remove_folder(temporary)
+            if files.exists(old) and not files.exists(path):
+                files.rename(old, path)
     if files.exists(old):
         files.remove_folder(old)
+    _remove_leftovers(path)

@@ -141,6 +141,56 @@ def test_a_folder_takes_nothing_of_a_killed_process(folder):
     assert files.names(str(folder / "sub")) == ["new"]
 
 
+def test_folders_of_killed_processes_are_removed(folder):
+    """A new folder's neighbors from killed processes go; others stay.
+
+    Others are the folders of living processes, and of other names.
+    """
+    path, end = str(folder / "sub"), ".tmp7-0123abcd"
+    stale = [path + end, f"{path}.old{end}"]
+    for name in (*stale, f"{path}2{end}", f"{path}.tmp7"):
+        os.mkdir(name)
+    with atomic_folder(path, True) as living:
+        with atomic_folder(path, True):
+            pass
+        assert os.path.isdir(living)
+        assert not any(map(os.path.exists, stale))
+    left = sorted(p.name for p in folder.glob("sub*"))
+    assert left == ["sub", "sub.tmp7", f"sub2{end}"]
+
+
+def test_nothing_is_removed_without_locks(folder, monkeypatch):
+    """On a disk without locks, a process may be alive, so its folder stays."""
+
+    def flock(number, operation):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    other = folder / "sub.tmp7-0123abcd"
+    other.mkdir()
+    with atomic_folder(str(folder / "sub"), True):
+        pass
+    assert sorted(folder.glob("sub*")) == [folder / "sub", other]
+
+
+def test_a_folder_that_cannot_be_replaced_returns(folder, monkeypatch):
+    """If the new folder cannot take its place, the old one is put back."""
+    rename = os.replace
+
+    def failing(path, to):
+        if not path.endswith("sub"):
+            monkeypatch.setattr(os, "replace", rename)
+            raise OSError(122, "Disk quota exceeded")
+        rename(path, to)
+
+    monkeypatch.setattr(os, "replace", failing)
+    with pytest.raises(OSError, match="quota"):
+        with atomic_folder(str(folder / "sub"), True):
+            pass
+    assert [p.name for p in folder.glob("sub*")] == ["sub"]
+    assert files.names(str(folder / "sub")) == ["c.txt"]
+
+
 def test_nothing_is_left_after_sigterm(folder):
     """SIGTERM removes the temporary folder and keeps the old folder."""
     earlier = signal.signal(signal.SIGTERM, signal.SIG_DFL)
