@@ -13,8 +13,9 @@ NUMBER_OR_WORD = (float, str)
 
 FOOTER = (
     "--flagfile=FILE reads flags from a file, one per line, without quotes; "
-    "a line that begins with # is a comment. --helpfull also "
-    "prints the flags of absl and TensorFlow."
+    "a line that begins with # is a comment. If a flag occurs twice, the last "
+    "value counts, so put --flagfile before the flags that differ from the "
+    "file. --helpfull also prints the flags of absl and TensorFlow."
 )
 
 

@@ -296,6 +296,21 @@ def test_a_setting_has_one_home():
         command(Kinds, Kinds)(collect)
 
 
+def test_the_last_value_of_a_flag_counts(tmp_path):
+    """If a flag occurs twice, also in a flagfile, the last value counts.
+
+    `--help` says so, because a flagfile contains the folder to write to.
+    """
+    path = tmp_path / "run.flags"
+    path.write_text("--model_dir=m\n--steps=3\n")
+    file = f"--flagfile={path}"
+    assert "steps=5" in run_script(file, "--steps=4", "--steps=5").stdout
+    assert "steps=3" in run_script("--steps=5", file).stdout
+    assert "the last value counts" in " ".join(
+        run_script("--help").stdout.split()
+    )
+
+
 def test_a_flagfile_says_what_it_cannot(tmp_path):
     """In a flagfile, values that no flag can express become comments."""
     table = as_source("table", {"a": [1]})
