@@ -167,7 +167,9 @@ def make_run(
             phases.description(run_phases), "later steps use the new one"
         ),
         "hosts": RunFact(
-            distribution.hosts(setup.strategy), "another order of examples"
+            distribution.hosts(setup.strategy),
+            "another order of examples, with some twice in this epoch and "
+            "others never",
         ),
     }
     folder = setup.pretraining.output_dir
