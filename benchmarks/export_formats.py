@@ -143,14 +143,14 @@ def onnx_calls(args):
     import onnxruntime
 
     from albert_tf.serving.onnx_file import run
-    from albert_tf.text.tokenizers import load_tokenizer
+    from albert_tf.text.tokenizers import load_saved_tokenizer
 
     start = time.monotonic()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = args.threads
     path = os.path.join(args.folder, "model.onnx")
     session = onnxruntime.InferenceSession(path, options)
-    tokenizer = load_tokenizer(args.model_dir)
+    tokenizer = load_saved_tokenizer(args.model_dir)
     names = [output.name for output in session.get_outputs()]
     if "mlm_logits" in names:
         names.remove("mlm_logits")  # not an output of the other formats

@@ -40,7 +40,7 @@ with program.quiet_start():
     )
     from albert_tf.model.albert import AlbertForPretraining
     from albert_tf.model.config import AlbertConfig
-    from albert_tf.text.tokenizers import load_tokenizer
+    from albert_tf.text.tokenizers import load_saved_tokenizer
     from albert_tf.training import checkpoints, history
 
 # Imported objects are permanent, and tracing creates many long-lived objects.
@@ -142,7 +142,7 @@ def tokenizer_dir(tmp_path_factory):
 @pytest.fixture(scope="session")
 def tokenizer(tokenizer_dir):
     """Return the tokenizer in `tokenizer_dir`."""
-    return load_tokenizer(str(tokenizer_dir))
+    return load_saved_tokenizer(str(tokenizer_dir))
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.data.records import tfrecord
 from albert_tf.tasks.registry import find
 from albert_tf.text.sentencepiece_models import read_model
-from albert_tf.text.tokenizers import load_tokenizer
+from albert_tf.text.tokenizers import load_saved_tokenizer
 from albert_tf.training import checkpoint_files
 
 CASES = [
@@ -157,6 +157,6 @@ def test_a_changed_vocabulary_is_noticed(tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_text(path.read_text().replace("film", "fylm"))
     with pytest.raises(InputError, match="remove `vocabulary_sha256`"):
-        load_tokenizer(str(tmp_path))
+        load_saved_tokenizer(str(tmp_path))
     vocabularies.exchange(tmp_path, path.read_text().split("\n"))
-    assert "fylm" in load_tokenizer(str(tmp_path))._pieces
+    assert "fylm" in load_saved_tokenizer(str(tmp_path))._pieces

@@ -37,7 +37,7 @@ from albert_tf.text.symbols import SymbolTable, table_in
 from albert_tf.text.tokenizers import (
     Tokenizer,
     description_beside,
-    load_tokenizer,
+    load_saved_tokenizer,
     tokenizer_from_files,
     tokenizer_in,
 )
@@ -136,7 +136,7 @@ def find_tokenizer(folders: list[str]) -> Tokenizer | None:
         return None
     kind, path = vocabulary
     if description_beside(path, kind):
-        return load_tokenizer(os.path.dirname(path), path)
+        return load_saved_tokenizer(os.path.dirname(path), path)
     settings = {"sentencepiece": "spm_model_file", "wordpiece": "vocab_file"}
     return tokenizer_from_files(**{settings[kind]: path})
 

@@ -55,7 +55,7 @@ def load_tokenizer(path: str | os.PathLike) -> Tokenizer:
         names = (kind.file_name for kind in tokenizers.TOKENIZERS.values())
         has_default = any(files.exists(files.join(path, n)) for n in names)
         other = None if has_default else find_vocabulary([path])
-        return tokenizers.load_tokenizer(path, other[1] if other else "")
+        return tokenizers.load_saved_tokenizer(path, other[1] if other else "")
     tokenizer, warnings = _read(path)
     if not tokenizer:
         refuse_symbols(path)

@@ -26,7 +26,7 @@ from albert_tf.tasks.losses import LOSS_WEIGHTS
 from albert_tf.tasks.predictions import sibling
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import Task
-from albert_tf.text.tokenizers import load_tokenizer
+from albert_tf.text.tokenizers import load_saved_tokenizer
 from albert_tf.training import checkpoints, distribution
 from albert_tf.training.evaluator import Evaluator
 from albert_tf.training.model_card import write_card
@@ -172,7 +172,7 @@ def load_other(directory: str, setting: str, job: Job) -> Task:
         f"`{setting}` must name fine-tuned model directories.",
         **received,
     )
-    tokenizer = load_tokenizer(directory)
+    tokenizer = load_saved_tokenizer(directory)
     require(
         tokenizer.fingerprint() == job.tokenizer.fingerprint(),
         f"All models of a run with `{setting}` must have the same tokenizer.",

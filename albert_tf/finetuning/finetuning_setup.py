@@ -40,7 +40,7 @@ from albert_tf.tasks.task import (
     with_settings,
 )
 from albert_tf.tasks.task_config import DataConfig, TaskConfig
-from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
+from albert_tf.text.tokenizers import Tokenizer, load_saved_tokenizer
 from albert_tf.training import checkpoints, distribution
 from albert_tf.training.distribution import DistributionConfig, with_dtype
 from albert_tf.training.optimizer import OptimizerConfig
@@ -450,7 +450,7 @@ def prepare(
         needs.
     """
     run.check_output()
-    config, tokenizer = run.encoder(), load_tokenizer(run.source_dir)
+    config, tokenizer = run.encoder(), load_saved_tokenizer(run.source_dir)
     positions = config.max_position_embeddings
     task = choose_task(run, data, task_config, positions)
     config.check_length("max_seq_length", task.config.max_seq_length)

@@ -36,7 +36,7 @@ from albert_tf.tasks.embedding import Embedding
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import Task
-from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
+from albert_tf.text.tokenizers import Tokenizer, load_saved_tokenizer
 from albert_tf.training import checkpoints
 from albert_tf.training.health import require_finite
 
@@ -204,7 +204,7 @@ def embed_texts(c: EmbedConfig) -> tuple[int, int]:
     config = AlbertConfig.from_model_dir(c.model_dir)
     layer = check_layer(c, config)
     c = completed(c, config)
-    tokenizer = load_tokenizer(c.model_dir)
+    tokenizer = load_saved_tokenizer(c.model_dir)
     # A file is read twice. A pipe can be read only once, so its texts are kept
     # in memory.
     texts = functools.partial(read_texts, c.input_file)

@@ -21,7 +21,7 @@ from albert_tf.tasks.predictions import Predictor, check_query
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import TASK_FILE, Task
 from albert_tf.text.packing import check_masks, packed_row
-from albert_tf.text.tokenizers import TOKENIZER_FILE, load_tokenizer
+from albert_tf.text.tokenizers import TOKENIZER_FILE, load_saved_tokenizer
 
 MODEL_FILE = "model.tflite"
 POSITIONS = "mlm_positions"
@@ -52,7 +52,7 @@ class Runner:
             "`model` must be a folder written by export with --to=litert.",
             model=f"{folder} without {TOKENIZER_FILE}",
         )
-        self.tokenizer = load_tokenizer(folder)
+        self.tokenizer = load_saved_tokenizer(folder)
         path = files.join(folder, MODEL_FILE)
         try:
             self._interpreter = Interpreter(path, num_threads=threads)

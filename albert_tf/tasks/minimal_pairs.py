@@ -32,7 +32,7 @@ from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.ops import fused_cross_entropy
 from albert_tf.tasks.tables import Columns, read_rows
-from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
+from albert_tf.text.tokenizers import Tokenizer, load_saved_tokenizer
 from albert_tf.training import checkpoints
 from albert_tf.training.health import require_finite
 
@@ -211,7 +211,7 @@ def load_scorer(model_dir: str) -> Scorer:
     model = AlbertForPretraining(AlbertConfig.from_model_dir(model_dir))
     checkpoints.restore_model(prefix, model, only=("albert/", "mlm/"))
     fingerprint = checkpoints.fingerprint(prefix)
-    return Scorer(model, load_tokenizer(model_dir), fingerprint)
+    return Scorer(model, load_saved_tokenizer(model_dir), fingerprint)
 
 
 def accuracy(correct: Sequence[bool]) -> dict:

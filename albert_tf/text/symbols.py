@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from albert_tf.base import files
 from albert_tf.base.errors import near, require
-from albert_tf.text.tokenizers import load_tokenizer, tokenizer_in
+from albert_tf.text.tokenizers import load_saved_tokenizer, tokenizer_in
 from albert_tf.text.vocabulary import SYMBOLS_FILE, Vocabulary
 
 WORDS_FILE = "words.json"  # next to the symbols
@@ -229,4 +229,4 @@ def have_same_ids(old: Vocabulary, new: Vocabulary) -> bool:
 
 def load_vocabulary(folder: str) -> Vocabulary:
     """Return the symbols or the tokenizer in a folder."""
-    return table_in(folder) or load_tokenizer(folder)
+    return table_in(folder) or load_saved_tokenizer(folder)

@@ -273,7 +273,7 @@ class Tokenizer(Vocabulary):
     def stored_in(folder: str) -> "Tokenizer | None":
         """Return this project's tokenizer in a folder, or None if absent."""
         values = files.read_optional_json(folder, TOKENIZER_FILE)
-        return load_tokenizer(folder) if values.get("type") else None
+        return load_saved_tokenizer(folder) if values.get("type") else None
 
     def save(self, model_dir: str) -> None:
         """Write the tokenizer's files to a model directory."""
@@ -461,10 +461,10 @@ def tokenizer_from_files(**settings: str | bool | None) -> Tokenizer:
 def tokenizer_in(folder: str) -> Tokenizer | None:
     """Return the tokenizer in a folder, or None if there is none."""
     path = files.join(folder, TOKENIZER_FILE)
-    return load_tokenizer(folder) if files.exists(path) else None
+    return load_saved_tokenizer(folder) if files.exists(path) else None
 
 
-def load_tokenizer(model_dir: str, vocabulary: str = "") -> Tokenizer:
+def load_saved_tokenizer(model_dir: str, vocabulary: str = "") -> Tokenizer:
     """Return the tokenizer in a model directory.
 
     `vocabulary` is the vocabulary's path if its name is not the default name.

@@ -24,7 +24,7 @@ from albert_tf.library.embed import (
 )
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.registry import find
-from albert_tf.text.tokenizers import load_tokenizer
+from albert_tf.text.tokenizers import load_saved_tokenizer
 from albert_tf.training import checkpoints
 
 LINES = [
@@ -52,7 +52,7 @@ def oracle(pretrained_dir):
     pooled output.
     """
     config = AlbertConfig.from_model_dir(pretrained_dir)
-    tokenizer = load_tokenizer(pretrained_dir)
+    tokenizer = load_saved_tokenizer(pretrained_dir)
     read = checkpoints.reader(checkpoints.for_inference(pretrained_dir))
     names = checkpoints.read_table(checkpoints.for_inference(pretrained_dir))
     table = {n: read(n) for n in names if n.startswith("albert/")}
@@ -113,7 +113,7 @@ def test_an_embedder_keeps_its_pooling(
     how = {"pooling": pooling, "unit_length": unit, "max_seq_length": 9}
     task = find("embedding").updated(**how)
     model = exporting.model_dir(tmp_path / "model", pretrained_dir, task)
-    tokenizer = load_tokenizer(pretrained_dir)
+    tokenizer = load_saved_tokenizer(pretrained_dir)
     wanted = model(*exporting.packed(tokenizer, LINES, length=9)).numpy()
     folder, path = str(tmp_path / "model"), str(tmp_path / "x.npy")
     embed_texts(EmbedConfig(folder, source, path))

@@ -14,7 +14,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.data.records import inspect_records
 from albert_tf.data.records.inspect_records import InspectConfig
 from albert_tf.data.records.metadata import Metadata
-from albert_tf.text.tokenizers import TokenizerConfig, load_tokenizer
+from albert_tf.text.tokenizers import TokenizerConfig, load_saved_tokenizer
 
 ROOT = Path(__file__).parents[2]
 PIECES = (
@@ -155,7 +155,7 @@ def test_the_vocabulary_of_the_metadata(folder, capsys):
     The rule applies to a vocabulary from the flags and to a vocabulary beside
     the records.
     """
-    tokenizer = load_tokenizer(str(folder))
+    tokenizer = load_saved_tokenizer(str(folder))
     path, about = folder / "a.tfrecord", (len(PIECES), tokenizer.fingerprint())
     Metadata(12, 3, *about, {"train": ()}).write(str(folder))
     assert "cat" in printed(capsys, path)

@@ -26,7 +26,7 @@ from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.registry import load_task
 from albert_tf.tasks.task_config import DataConfig
 from albert_tf.text.symbols import table_in
-from albert_tf.text.tokenizers import load_tokenizer
+from albert_tf.text.tokenizers import load_saved_tokenizer
 from albert_tf.training import checkpoints
 
 
@@ -140,7 +140,7 @@ def test_the_head_that_matters_most_stays(finished, opinions, tmp_path):
     source, out = finished[0], str(tmp_path / "out")
     data = DataConfig(train_file=opinions["train_file"])
     shrink_model(ShrinkConfig(source, out, num_heads=1), data)
-    task, tokenizer = load_task(source), load_tokenizer(source)
+    task, tokenizer = load_task(source), load_saved_tokenizer(source)
     config = AlbertConfig.from_model_dir(source)
     model = task.build_model(config, "float32")
     checkpoints.restore_weights(model, source)

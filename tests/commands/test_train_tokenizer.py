@@ -21,7 +21,7 @@ from albert_tf.data.train_tokenizer import (
     text_blocks,
     warnings,
 )
-from albert_tf.text.tokenizers import load_tokenizer
+from albert_tf.text.tokenizers import load_saved_tokenizer
 
 SYMBOLS = '<pad> <unk> [CLS] [SEP] [MASK] ( ) " - . – £ €'.split()
 ANIMALS = ("Cat", "dögs", "fox", "hare", "ﬁsh", "Owl", "mole", "newt")
@@ -55,7 +55,7 @@ def test_vocabulary(corpus, tmp_path, capfd):
     """A vocabulary begins with ALBERT's symbols and covers the corpus."""
     counts = make_vocabulary(config(corpus, tmp_path))
     assert counts["sentences"] == len(ANIMALS) ** 2 * len(VERBS)
-    tokenizer = load_tokenizer(str(tmp_path))
+    tokenizer = load_saved_tokenizer(str(tmp_path))
     assert tokenizer.vocab_size == 55
     assert tokenizer.pieces(range(len(SYMBOLS))) == SYMBOLS
     assert tokenizer.not_words.tolist() == [0, 1, 2, 3, 4]
@@ -81,7 +81,7 @@ def test_same_settings_give_the_same_vocabulary(corpus, tmp_path, monkeypatch):
         folder = tmp_path / str(i)
         monkeypatch.setattr(vocabulary, "MAX_SENTENCES", size)
         make_vocabulary(config(corpus, folder))
-        prints[load_tokenizer(str(folder)).fingerprint()] += 1
+        prints[load_saved_tokenizer(str(folder)).fingerprint()] += 1
     assert sorted(prints.values()) == [1, 2]
 
 
@@ -95,7 +95,7 @@ def test_too_large_vocabulary(corpus, tmp_path):
     assert not output.exists()
     size = int(re.search(r"possible value is (\d+)", str(error.value))[1])
     make_vocabulary(config(corpus, output, vocab_size=size))
-    assert load_tokenizer(str(output)).vocab_size == size
+    assert load_saved_tokenizer(str(output)).vocab_size == size
 
 
 def test_too_small_vocabulary(corpus, tmp_path):
@@ -198,7 +198,7 @@ def test_long_lines_are_cut(corpus, tmp_path):
         assert counts["long"] == counts["long_bytes"] == 0
         assert counts["sentences"] == len(text.splitlines())
         pieces = [
-            {*load_tokenizer(str(tmp_path / name)).pieces(range(55))}
+            {*load_saved_tokenizer(str(tmp_path / name)).pieces(range(55))}
             for name in ("short", str(size))
         ]
         assert pieces[0] == pieces[1]
@@ -322,7 +322,7 @@ def test_command_line(corpus, tmp_path):
     )
     assert "55 pieces from 384 sentences, 0 skipped" in printed
     assert "longer than 4192 bytes; accents dropped\n" in printed
-    tokenizer = load_tokenizer(str(tmp_path))
+    tokenizer = load_saved_tokenizer(str(tmp_path))
     assert tokenizer.vocab_size == 55
     assert not tokenizer.config.do_lower_case
     assert "T" in "".join(tokenizer.pieces(range(55)))

@@ -26,7 +26,7 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.minimal_pairs import load_scorer
 from albert_tf.tasks.registry import KINDS, load_task
 from albert_tf.text.packing import INPUTS
-from albert_tf.text.tokenizers import load_tokenizer
+from albert_tf.text.tokenizers import load_saved_tokenizer
 from albert_tf.training import checkpoints
 
 pytestmark = [pytest.mark.slow, pytest.mark.interchange]
@@ -58,7 +58,7 @@ def folder(pretrained_dir, tmp_path_factory):
 
 def test_ids_are_ours(transformers, folder, pretrained_dir):
     """For difficult texts and pairs, transformers' ids equal ours."""
-    tokenizer = load_tokenizer(pretrained_dir)
+    tokenizer = load_saved_tokenizer(pretrained_dir)
     wanted = [tokenizer.encode_masked(text) for text in NASTY]
     for text, one, other in zip(
         NASTY, wanted, transformers("ids", folder, NASTY), strict=True
@@ -77,7 +77,7 @@ def test_ids_of_word_pieces(transformers, pretrained, tmp_path):
     """With a WordPiece vocabulary, transformers' ids equal ours."""
     folder = str(tmp_path / "out")
     convert(pretrained, folder, "huggingface")
-    tokenizer = load_tokenizer(pretrained)
+    tokenizer = load_saved_tokenizer(pretrained)
     texts = ["The film, WAS  great!", "não 中文 x", *tiny_tasks.FILLERS[:3], ""]
     wanted = [tokenizer.encode(text) for text in texts]
     assert transformers("ids", folder, texts) == wanted
@@ -183,7 +183,7 @@ def test_heads_of_tasks(kind, transformers, pretrained_dir, tmp_path):
     source, output = str(tmp_path / "model"), str(tmp_path / "out")
     model = of_kind(kind, source, pretrained_dir)
     convert(source, output, "huggingface")
-    batch = batch_for(kind, load_tokenizer(pretrained_dir))
+    batch = batch_for(kind, load_saved_tokenizer(pretrained_dir))
     hub_class = KINDS[kind].hub_class
     theirs, loading = transformers("logits", output, hub_class, batch)
     assert not loading["missing_keys"] and not loading["unexpected_keys"]
@@ -216,7 +216,7 @@ def test_heads_from_there(
         assert task.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
     model = task.build_model(AlbertConfig.from_model_dir(out), "float32")
     checkpoints.restore_weights(model, out)
-    batch = batch_for(kind, load_tokenizer(pretrained_dir))
+    batch = batch_for(kind, load_saved_tokenizer(pretrained_dir))
     theirs, _ = transformers("logits", hub, KINDS[kind].hub_class, batch)
     ours = model(*map(tf.constant, batch.values()))
     check_alike(ours, theirs, batch["input_mask"])

@@ -19,7 +19,10 @@ from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.conversion.hub_tokenizer import read_tokenizer
 from albert_tf.conversion.tokenizer_json import tokenizer_json
 from albert_tf.text.normalization import TextConfig
-from albert_tf.text.tokenizers import SentencePieceTokenizer, load_tokenizer
+from albert_tf.text.tokenizers import (
+    SentencePieceTokenizer,
+    load_saved_tokenizer,
+)
 
 
 def test_pieces_are_those_of_the_model(tmp_path):
@@ -51,8 +54,12 @@ def test_a_folder_without_another_vocabulary(pretrained_dir, tmp_path):
         settings["do_lower_case"] = not cased
         update(folder / "tokenizer_config.json", **settings)
         convert(str(folder), f"{again}{cased}", "model_dir")
-        ids = load_tokenizer(f"{again}{cased}").encode("The FILM was good")
-        before = load_tokenizer(pretrained_dir).encode("the film was good")
+        ids = load_saved_tokenizer(f"{again}{cased}").encode(
+            "The FILM was good"
+        )
+        before = load_saved_tokenizer(pretrained_dir).encode(
+            "the film was good"
+        )
         assert (ids == before) == (not cased)
 
 

@@ -30,7 +30,7 @@ def test_every_folder_of_a_model_has_its_tokenizer(
 ):
     """A folder's tokenizer equals the model's, even if weights are missing."""
     source, folder = request.getfixturevalue(kind), tmp_path / layout
-    own = tokenizers.load_tokenizer(source)
+    own = tokenizers.load_saved_tokenizer(source)
     assert albert_tf.load_tokenizer(source).fingerprint() == own.fingerprint()
     convert(source, str(folder), layout)
     wanted = open_source(str(folder)).tokenizer.fingerprint()
@@ -53,7 +53,7 @@ def test_rules_survive_tensorflow_1(kind, request, tmp_path):
     convert(str(source), str(tmp_path / "tf1"), "tf1")
     convert(str(tmp_path / "tf1"), str(tmp_path / "again"), "model_dir")
     wanted, found = map(
-        tokenizers.load_tokenizer, (str(source), str(tmp_path / "again"))
+        tokenizers.load_saved_tokenizer, (str(source), str(tmp_path / "again"))
     )
     assert found.description() == wanted.description()
     settings = {"type": wanted.kind, "do_lower_case": False}
@@ -66,7 +66,7 @@ def test_rules_survive_tensorflow_1(kind, request, tmp_path):
 def test_a_lone_vocabulary_is_a_tokenizer(kind, request, tmp_path):
     """A folder with one vocabulary suffices; two vocabularies are an error."""
     source = request.getfixturevalue(kind)
-    own = tokenizers.load_tokenizer(source)
+    own = tokenizers.load_saved_tokenizer(source)
     vocabulary = Path(source) / own.file_name
     shutil.copy(vocabulary, tmp_path)
     found = albert_tf.load_tokenizer(tmp_path)
@@ -83,7 +83,7 @@ def test_a_lone_vocabulary_is_a_tokenizer(kind, request, tmp_path):
 def test_a_wrong_description_is_an_error(kind, request, tmp_path):
     """An error names a wrong type, or a vocabulary that is missing."""
     source = Path(request.getfixturevalue(kind))
-    own = tokenizers.load_tokenizer(str(source))
+    own = tokenizers.load_saved_tokenizer(str(source))
     shutil.copy(source / "tokenizer.json", tmp_path)
     message = f"vocabulary must be an existing.*{own.file_name}"
     with pytest.raises(InputError, match=message):

@@ -14,7 +14,7 @@ from albert_tf.text.normalization import TextConfig
 from albert_tf.text.tokenizers import (
     SentencePieceTokenizer,
     WordPieceTokenizer,
-    load_tokenizer,
+    load_saved_tokenizer,
 )
 
 SPECIAL = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
@@ -283,7 +283,7 @@ def test_records_keep_the_boundaries(corpus, tmp_path):
         "word_boundaries": "segmented",
     }
     metadata = make_records(corpus, tmp_path / "out", **changes)
-    (stop,) = load_tokenizer(str(tmp_path / "out")).encode(".")
+    (stop,) = load_saved_tokenizer(str(tmp_path / "out")).encode(".")
     stops = 0
     for entry in metadata.splits["train"]:
         for arrays in unmasked_features(tmp_path / "out" / entry.file):

@@ -16,7 +16,7 @@ from albert_tf.data.layout import id_type, vocabulary_beside
 from albert_tf.data.masking import DYNAMIC, MaskingConfig
 from albert_tf.data.records import input_pipeline, metadata, parsing, tfrecord
 from albert_tf.data.records.metadata import read_metadata
-from albert_tf.text.tokenizers import load_tokenizer
+from albert_tf.text.tokenizers import load_saved_tokenizer
 from albert_tf.training.distribution import DistributionConfig
 from albert_tf.training.pretraining.run_setup import check_readers
 
@@ -149,7 +149,7 @@ def restored(batch, row):
 def test_batches_restore_the_records(kinds):
     """With masked tokens restored, an epoch contains each record once."""
     count = metadata.read_metadata(str(kinds / "dynamic")).count("train")
-    tokenizer = load_tokenizer(str(kinds / "dynamic"))
+    tokenizer = load_saved_tokenizer(str(kinds / "dynamic"))
     found = []
     for batch in batches(kinds, count, batch_size=1):
         ids, _ = restored(batch, 0)
@@ -221,7 +221,7 @@ def test_readers_mask_as_the_build_was_told(corpus, tmp_path, usual):
 
 def test_words_are_masked_whole(kinds):
     """Masking follows the word boundaries stored in the records."""
-    tokenizer = load_tokenizer(str(kinds / "dynamic"))
+    tokenizer = load_saved_tokenizer(str(kinds / "dynamic"))
     follow = tokenizer.pieces(range(tokenizer.vocab_size)).index("##x")
     special, whole = [tokenizer.cls_id, tokenizer.sep_id], 0
     for batch in batches(kinds, 20):

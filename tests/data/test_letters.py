@@ -29,7 +29,7 @@ from albert_tf.text.tokenizers import (
     SentencePieceTokenizer,
     TokenizerConfig,
     build_tokenizer,
-    load_tokenizer,
+    load_saved_tokenizer,
 )
 
 # Article 1 of the Universal Declaration of Human Rights, in languages with
@@ -249,7 +249,7 @@ def test_the_builder_warns_or_chooses(vietnamese, tmp_path, corpus):
     assert "--word_boundaries" not in summaries["auto"]
     assert unknown["auto"] == 0
     assert metadata.settings["word_boundaries"] == "unicode"
-    tokenizer = load_tokenizer(str(tmp_path / "auto" / "out"))
+    tokenizer = load_saved_tokenizer(str(tmp_path / "auto" / "out"))
     tones = [tokenizer.encode(word) for word in ("má", "mà", "mạ", "ma")]
     assert len({tuple(ids) for ids in tones}) == len(tones)
 

@@ -18,7 +18,7 @@ from albert_tf.serving.signatures import ServingConfig
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.registry import load_task
 from albert_tf.tasks.task_config import DataConfig, TaskConfig
-from albert_tf.text.tokenizers import load_tokenizer
+from albert_tf.text.tokenizers import load_saved_tokenizer
 from albert_tf.training.history import History
 
 PAIRS = {"text": list("abcd"), "text_pair": list("efgh")}
@@ -90,7 +90,7 @@ def test_every_way_gives_the_same_vectors(trained, tables, tmp_path):
     assert server.default == "embed" and set(served) == {"embedding"}
     close = {"atol": 1e-5}
     np.testing.assert_allclose(served["embedding"], vectors[:20], **close)
-    ids = load_tokenizer(folder).encode(lines[3])
+    ids = load_saved_tokenizer(folder).encode(lines[3])
     row = tf.constant([[2, *ids, 3]])
     one = server.call("ids", row, tf.ones_like(row), tf.zeros_like(row))
     np.testing.assert_allclose(one["embedding"][0], vectors[3], **close)
@@ -120,7 +120,7 @@ def test_the_loss_is_that_of_the_real_rows(trained, tables):
     folder, _ = trained
     task = load_task(folder)
     examples = task.read("train", tables["triplets"])[:5]
-    features = task.features(examples, load_tokenizer(folder))
+    features = task.features(examples, load_saved_tokenizer(folder))
     vectors = np.random.default_rng(3).normal(size=[8, 3, 4]).astype("f4")
     (batch,) = evaluation_batches(features, 8)
     outputs = {"embedding": tf.constant(vectors)}

@@ -20,7 +20,7 @@ from albert_tf.finetuning import finetune as finetuning_run
 from albert_tf.finetuning.finetune import for_ensemble, summary
 from albert_tf.finetuning.finetuning_setup import Job, Split
 from albert_tf.tasks.registry import find
-from albert_tf.text.tokenizers import load_tokenizer
+from albert_tf.text.tokenizers import load_saved_tokenizer
 from albert_tf.training import checkpoints
 from albert_tf.training.distribution import DistributionConfig, make_strategy
 from albert_tf.training.history import History
@@ -268,7 +268,7 @@ def test_members_have_one_task(pretrained, tmp_path, kind, changes):
         shutil.copytree(pretrained, folder)
         named = task.with_columns({"id_column": folder[-1]})
         dataclasses.replace(named, **fields).save(folder)
-    job = Job(task, tiny.CONFIG, load_tokenizer(pretrained), (), (), ())
+    job = Job(task, tiny.CONFIG, load_saved_tokenizer(pretrained), (), (), ())
     evaluation.check_members(folders[:2], job)
     other = f"same task.*ensemble={folders[0]},{folders[2]}$"
     for chosen in (folders, folders[::2]):

@@ -23,7 +23,7 @@ from albert_tf.finetuning.soft_targets import (
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import find
-from albert_tf.text.tokenizers import load_tokenizer
+from albert_tf.text.tokenizers import load_saved_tokenizer
 
 LOGITS = np.random.default_rng(4).normal(size=(6, 3)).astype("f4")
 LABELS = np.array([0, 1, 2, 2, 1, 0], np.int32)
@@ -98,7 +98,7 @@ def teacher(pretrained, tmp_path):
 
 
 def job_of(task, model_dir):
-    tokenizer = load_tokenizer(model_dir)
+    tokenizer = load_saved_tokenizer(model_dir)
     return Job(task, tiny.CONFIG, tokenizer, (), (), ())
 
 

@@ -39,7 +39,7 @@ from albert_tf.data.records import (
 from albert_tf.data.records import input_pipeline as pipeline
 from albert_tf.model.config import CONFIG_FILE
 from albert_tf.tasks.registry import KINDS, find, load_task
-from albert_tf.text.tokenizers import load_tokenizer
+from albert_tf.text.tokenizers import load_saved_tokenizer
 from albert_tf.training import checkpoints, model_card
 from albert_tf.training.history import HISTORY_FILE, History
 
@@ -137,7 +137,7 @@ def _sentencepiece(folder):
 
 
 def _read_tokenizer(folder, name):
-    _use_tokenizer(load_tokenizer(str(folder)))
+    _use_tokenizer(load_saved_tokenizer(str(folder)))
 
 
 def _tasks(folder):
@@ -209,7 +209,7 @@ def _read_flagfile(folder, name):
 
 def _sentencepiece_model(folder):
     _sentencepiece(folder)
-    tokenizer = load_tokenizer(str(folder))
+    tokenizer = load_saved_tokenizer(str(folder))
     changes = {"vocab_size": tokenizer.vocab_size, "num_hidden_layers": 1}
     config = dataclasses.replace(tiny.CONFIG, **changes)
     tiny_tasks.write_model(folder, config, tokenizer)

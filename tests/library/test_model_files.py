@@ -176,7 +176,7 @@ def test_a_phoneme_model_has_no_tokenizer(spoken, tmp_path):
         lambda: model.fill_mask("[MASK]"),
         lambda: tagger.predict([["a"]]),
         lambda: load_tokenizer(path),
-        lambda: tokenizers.load_tokenizer(path),
+        lambda: tokenizers.load_saved_tokenizer(path),
         lambda: embed_texts(config),
     ]
     for call in calls:

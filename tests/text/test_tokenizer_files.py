@@ -19,7 +19,7 @@ from albert_tf.text.normalization import TextConfig
 from albert_tf.text.sentencepiece_models import compiler_version
 from albert_tf.text.tokenizers import (
     SentencePieceTokenizer,
-    load_tokenizer,
+    load_saved_tokenizer,
     tokenizer_from_files,
 )
 from albert_tf.text.wordpiece import vocabulary_lines
@@ -36,7 +36,7 @@ from albert_tf.text.wordpiece import vocabulary_lines
 def test_save_and_load(tokenizer, tmp_path):
     """A saved and loaded tokenizer has the same class, fingerprint and ids."""
     tokenizer.save(str(tmp_path))
-    loaded = load_tokenizer(str(tmp_path))
+    loaded = load_saved_tokenizer(str(tmp_path))
     assert type(loaded) is type(tokenizer)
     assert loaded.fingerprint() == tokenizer.fingerprint()
     for text in TEXTS:
@@ -53,11 +53,11 @@ def test_compiled_rules_are_read(tmp_path, monkeypatch):
     tokenizer = english()
     tokenizer.save(str(tmp_path))
     monkeypatch.setattr(SentencePieceTokenizer, "_compile", no_compiling)
-    loaded = load_tokenizer(str(tmp_path))
+    loaded = load_saved_tokenizer(str(tmp_path))
     named = tokenizer_from_files(spm_model_file=str(tmp_path / "spiece.model"))
     assert loaded.with_rules == named.with_rules == tokenizer.with_rules
     loaded.save(str(tmp_path / "copy"))
-    copied = load_tokenizer(str(tmp_path / "copy"))
+    copied = load_saved_tokenizer(str(tmp_path / "copy"))
     assert copied.with_rules == tokenizer.with_rules
 
 
@@ -153,7 +153,7 @@ def test_a_tokenizer_is_not_replaced(tmp_path):
         english(do_lower_case=False).save(str(tmp_path))
     (tmp_path / "model.safetensors").touch()
     english().save(str(tmp_path))
-    assert load_tokenizer(str(tmp_path)).config.do_lower_case
+    assert load_saved_tokenizer(str(tmp_path)).config.do_lower_case
 
 
 def test_an_interrupted_save_is_repeated(tmp_path):
@@ -161,7 +161,7 @@ def test_an_interrupted_save_is_repeated(tmp_path):
     english().save(str(tmp_path))
     (tmp_path / "tokenizer.json").unlink()
     english().save(str(tmp_path))
-    assert load_tokenizer(str(tmp_path)).config.do_lower_case
+    assert load_saved_tokenizer(str(tmp_path)).config.do_lower_case
 
 
 def write(path, content):
@@ -201,7 +201,7 @@ def test_pieces_that_the_file_names(pad, unk, tmp_path):
     path = write(tmp_path / "m", proto.SerializeToString())
     tokenizer = tokenizer_from_files(spm_model_file=path)
     tokenizer.save(str(tmp_path))
-    for found in (tokenizer, load_tokenizer(str(tmp_path))):
+    for found in (tokenizer, load_saved_tokenizer(str(tmp_path))):
         assert found.pieces([found.pad_id, found.unk_id]) == [pad, unk]
         assert found.not_words.tolist() == usual.not_words.tolist()
         assert [found.encode(t) for t in TEXTS] == [
@@ -287,7 +287,7 @@ def test_bad_description(description, message, tmp_path):
     english().save(str(tmp_path))
     (tmp_path / "tokenizer.json").write_text(description)
     with pytest.raises(InputError, match=message):
-        load_tokenizer(str(tmp_path))
+        load_saved_tokenizer(str(tmp_path))
 
 
 def test_a_flag_that_is_written_as_text(tmp_path):
@@ -298,4 +298,4 @@ def test_a_flag_that_is_written_as_text(tmp_path):
         path.write_text(
             json.dumps({"type": "sentencepiece", "do_lower_case": value})
         )
-        assert load_tokenizer(str(tmp_path)).config.do_lower_case is False
+        assert load_saved_tokenizer(str(tmp_path)).config.do_lower_case is False

@@ -17,7 +17,7 @@ from albert_tf.data.records import input_pipeline
 from albert_tf.data.records.metadata import read_metadata
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
-from albert_tf.text.tokenizers import load_tokenizer
+from albert_tf.text.tokenizers import load_saved_tokenizer
 from albert_tf.training import checkpoint_files, checkpoints
 from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.pretraining import informed_start, pretrain
@@ -37,7 +37,7 @@ def test_a_run_leaves_a_whole_model_directory(data_dir, config, trained):
     _, output, metrics = trained
     names = "loss mlm_loss sop_loss mlm_accuracy sop_accuracy"
     assert set(metrics) == set(names.split())
-    assert load_tokenizer(str(output)).vocab_size == config[1].vocab_size
+    assert load_saved_tokenizer(str(output)).vocab_size == config[1].vocab_size
     assert checkpoints.for_inference(str(output)).endswith("ckpt-4")
     flags = (output / "run.flags").read_text().splitlines()
     assert f"--data_dir={data_dir}" in flags and "--optimizer=lamb" in flags
@@ -69,7 +69,7 @@ def test_a_new_model_begins_with_what_the_records_tell(
     bias = np.log(np.arange(1, config[1].vocab_size + 1))
     records_dir = tmp_path / "records"
     shutil.copytree(data_dir, records_dir)
-    tokenizer = load_tokenizer(data_dir)
+    tokenizer = load_saved_tokenizer(data_dir)
     special = [tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id]
     seen = {}
     informed = flags == {"initial_weights": "informed"}
@@ -273,7 +273,7 @@ def test_a_source_with_another_vocabulary_is_transplanted(
     changed = {"albert/embeddings/word_embeddings", "mlm/output_bias"}
     for name in expected.keys() - changed:
         np.testing.assert_array_equal(seen[name], expected[name], name)
-    pieces = load_tokenizer(data_dir).pieces(range(config[1].vocab_size))
+    pieces = load_saved_tokenizer(data_dir).pieces(range(config[1].vocab_size))
     old = expected["albert/embeddings/word_embeddings"].numpy()
     rows = seen["albert/embeddings/word_embeddings"]
     names = tokenizer.pieces(range(len(old)))

@@ -22,7 +22,7 @@ from albert_tf.data.layout import id_type
 from albert_tf.data.masking import MaskingConfig
 from albert_tf.data.records.metadata import TASKS, WORDS
 from albert_tf.data.table_sources import InMemoryTable
-from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
+from albert_tf.text.tokenizers import Tokenizer, load_saved_tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +118,7 @@ pipeline_options""".split()
 @functools.cache
 def _load_once(tokenizer_dir: str, fingerprint: str) -> Tokenizer:
     """Return a tokenizer, which each process loads only once."""
-    return load_tokenizer(tokenizer_dir)
+    return load_saved_tokenizer(tokenizer_dir)
 
 
 @dataclasses.dataclass(frozen=True)
