@@ -51,7 +51,7 @@ def test_fewer_layers_are_the_first_ones(
     shrink_model(ShrinkConfig(pretrained_dir, out, num_layers=1), DataConfig())
     assert capsys.readouterr().out.splitlines()[-2:] == [HINT, f"Wrote {out}"]
     card = (tmp_path / "out/README.md").read_text()
-    assert "(1 layers, " in card
+    assert "(1 layer, " in card
     assert f"First weights: `{pretrained_dir}`" in card
     inputs = [tf.constant(x) for x in packed(tokenizer, TEXTS)]
     states = pretrained_model.albert(*inputs, return_all=True)["hidden_states"]

@@ -104,7 +104,7 @@ def test_jax_is_imported_with_long_integers(programs, monkeypatch):
     """
     assert jax_for_steps().options == {"jax_enable_x64": True}
     monkeypatch.setitem(sys.modules, "jax", None)
-    with pytest.raises(InputError, match="install `flatbuffers` and `jax`"):
+    with pytest.raises(InputError, match="pip install flatbuffers jax"):
         jax_for_steps()
 
 
