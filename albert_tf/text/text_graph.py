@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from albert_tf.base.errors import require
 from albert_tf.base.packages import need
-from albert_tf.text.normalization import WHITE_SPACE, characters
+from albert_tf.text.normalization import characters
 from albert_tf.text.packing import MASK_TEXT
 from albert_tf.text.tokenizers import Tokenizer
 from albert_tf.text.wordpiece import DROPPED, MAX_WORD_CHARACTERS
@@ -92,6 +92,7 @@ class SentencePieceGraph(tf.Module):
         self.model = tf_text.SentencepieceTokenizer(
             tokenizer.with_rules, out_type=tf.int32
         )
+        self._space = f"^[{''.join(tokenizer.spaces)}]"
         values, splits = tokenizer.expansion
         self._expansion = tf.RaggedTensor.from_row_splits(values, splits)
 
@@ -104,7 +105,7 @@ class SentencePieceGraph(tf.Module):
 
     def begins_with_space(self, strings: tf.Tensor) -> tf.Tensor:
         """Return bool [B], true where strings [B] begin with white space."""
-        stripped = tf.strings.regex_replace(strings, f"^{WHITE_SPACE}", "")
+        stripped = tf.strings.regex_replace(strings, self._space, "")
         return stripped != strings
 
     def __call__(self, strings: tf.Tensor) -> tf.RaggedTensor:

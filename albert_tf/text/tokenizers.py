@@ -162,6 +162,12 @@ class Tokenizer(Vocabulary):
         lowers = self.config.do_lower_case
         return final_sigma(self.normalize, self.config) if lowers else None
 
+    @functools.cached_property
+    def spaces(self) -> list[str]:
+        """The characters of `SPACES` that separate words like a space."""
+        ids = [self.encode(f"a{c}a") for c in SPACES]
+        return [SPACES[i] for i, x in enumerate(ids) if x == self.encode("a a")]
+
     def _prepared(self, text: str) -> str:
         """Replace each lone surrogate and final sigma with one character."""
         if text.isascii():
@@ -238,7 +244,7 @@ class Tokenizer(Vocabulary):
         parts = checked_text(text).split(MASK_TEXT)
         first, *rest = (ids.tolist() for ids in self.encode_batch(parts))
         for part, ids in zip(parts[1:], rest, strict=True):
-            no_word = ids[:1] == self.lone_mark and part[:1] not in [*SPACES]
+            no_word = ids[:1] == self.lone_mark and part[:1] not in self.spaces
             first += [self.mask_id, *ids[no_word:]]
         return first
 

@@ -3,11 +3,15 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from vocabularies import TEXTS, chinese, english
 
 from albert_tf.base.errors import InputError
+from albert_tf.text.normalization import TextConfig
 from albert_tf.text.packing import INPUTS, pack
+from albert_tf.text.sentencepiece_models import NORMAL, charsmap_of
 from albert_tf.text.text_graph import CharacterClass, TextGraph, offset_graph
+from albert_tf.text.tokenizers import SentencePieceTokenizer
 from albert_tf.text.wordpiece import is_punctuation
 
 
@@ -74,6 +78,23 @@ def test_no_word_begins_behind_a_mask_without_a_space(text):
     ids = tokenizer.encode_masked(text)
     assert tokenizer.pieces(ids) == AROUND_MASKS[text]
     assert graph_of(english).encode_masked(encoded([text])).to_list() == [ids]
+
+
+@pytest.mark.parametrize(
+    "charsmap", [b"", charsmap_of({"\u200c": "x", "\u200e": ""})]
+)
+def test_a_character_that_is_kept_or_dropped_is_no_space(charsmap):
+    """If a vocabulary keeps a joiner, or drops it, no word begins there."""
+    proto = ModelProto.FromString(english().content)
+    proto.normalizer_spec.precompiled_charsmap = charsmap
+    proto.pieces.add(piece="\u200c", score=-9.0, type=NORMAL)
+    content = proto.SerializeToString()
+    tokenizer = SentencePieceTokenizer(content, TextConfig())
+    text = "[MASK]\u200cs [MASK]\u200e."
+    ids = tokenizer.encode_masked(text)
+    assert "▁" not in tokenizer.pieces(ids)
+    found = TextGraph(tokenizer).encode_masked(encoded([text]))
+    assert found.to_list() == [ids]
 
 
 @pytest.mark.parametrize("length", [3, 4, 9, 16])
