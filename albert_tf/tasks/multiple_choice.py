@@ -112,9 +112,12 @@ def parse_choice(value: Any, number: int, part: str, where: str) -> int | None:
     text = label_text(value, where)
     if require_label(text, part, where, value) is None:
         return None
-    names = [*LETTERS[:number], *map(str, range(number))]
-    if text in names:
-        return names.index(text) % number
+    letters = [*LETTERS[:number]]
+    if text in letters:
+        return letters.index(text)
+    # Python does not convert thousands of digits.
+    if text.isdecimal() and len(text) < 100 and int(text) < number:
+        return int(text)
     raise InputError(
         f"{where}: the label must be one of {', '.join(LETTERS[:number])}, or "
         f"a number from 0 to {number - 1}. Received: {value!r}"

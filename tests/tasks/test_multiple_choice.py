@@ -59,9 +59,13 @@ def test_the_number_of_choices():
 
 
 def test_the_label_of_a_choice():
-    """A letter, or a number counted from 0, names one of the choices."""
-    found = [parse_choice(x, 3, "train", "") for x in ("A", "C", 0, "2")]
-    assert found == [0, 2, 0, 2]
+    """A letter, or a number counted from 0, names one of the choices.
+
+    The number may have zeros before it, and digits of any script.
+    """
+    labels = "A", "C", 0, "2", "01", "\u06f2"
+    found = [parse_choice(x, 3, "train", "") for x in labels]
+    assert found == [0, 2, 0, 2, 1, 2]
     for label in ("D", "AB", 3, -1, "1" * 5000):
         with pytest.raises(InputError, match="A, B, C, or .* 0 to 2. Rec"):
             parse_choice(label, 3, "train", "f:1")
