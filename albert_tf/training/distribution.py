@@ -275,8 +275,9 @@ def peak_flops(
     peak = config.peak_tflops
     for gpu in [] if peak else tf.config.list_physical_devices("GPU")[:1]:
         name = tf.config.experimental.get_device_details(gpu)["device_name"]
-        known = [k for k in GPU_PEAKS if re.search(rf"{k}(?!\w)", name)]
-        peak = GPU_PEAKS[known[0]] if known else None
+        # Other digits name another model, such as L40; V100S resembles V100.
+        known = (k for k in GPU_PEAKS if re.search(rf"{k}(?!\d)", name))
+        peak = GPU_PEAKS.get(next(known, ""))
     return peak and peak * 1e12 * strategy.num_replicas_in_sync
 
 
