@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from albert_tf.base import files, interrupts, program
-from albert_tf.base.console import Progress
+from albert_tf.base.console import Progress, counted
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.processes import in_order
 from albert_tf.base.replacing import check_unused
@@ -378,7 +378,7 @@ class Run:
                 values = self.window(batches, steps)
                 self.check_folder()
                 pace.measure(steps, self.seconds)
-                shown = f"{steps} updates skipped: not finite"
+                shown = f"{counted(steps, 'update')} skipped: not finite"
                 if values.get("skipped_updates") != steps:
                     row = {"steps": steps} | values
                     self.history.add(self.step, TRAIN, row)

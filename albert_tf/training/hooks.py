@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from albert_tf.base import files
+from albert_tf.base.console import counted
 from albert_tf.base.errors import require
 from albert_tf.base.packages import lacking
 from albert_tf.data.records.metadata import BY_FREQUENCY
@@ -122,7 +123,7 @@ class Log(Hook):
     def after(self, run, window):
         values = window.values
         if window.bad == window.steps:
-            shown = f"{window.bad} updates skipped: not finite"
+            shown = f"{counted(window.bad, 'update')} skipped: not finite"
         else:
             run.record("train", values, steps=window.steps)
             shown = (

@@ -185,7 +185,7 @@ def test_a_step_that_is_not_finite_stops_or_is_skipped(
     run_step(**skips, stop_step=3)  # a window in which each step is skipped
     rows = History.read(str(tmp_path / "skips")).rows
     assert [row["step"] for row in rows if row["split"] == "train"] == [2]
-    assert "1 updates skipped: not finite" in capsys.readouterr().err
+    assert "1 update skipped: not finite" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("loop", [1, 2])
