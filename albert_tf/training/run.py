@@ -234,11 +234,10 @@ class Run:
             facts = checkpoint_files.read_facts(self.last_good)
         stored = facts.get("read", {})
         self.read = examples_read(self.phases, self.step)
-        self.read |= {  # as in older checkpoints
-            phase.records: stored[phase.data_dir]
-            for phase in self.phases
-            if phase.data_dir in stored
-        }
+        # Older checkpoints name folders; some may have equal records.
+        known = [phase for phase in self.phases if phase.data_dir in stored]
+        for phase in sorted(known, key=lambda phase: stored[phase.data_dir]):
+            self.read[phase.records] = stored[phase.data_dir]
         self.read |= stored
         self.phase = self._last_phase()  # `init_state=run` restores the step
         self.phase_begun = facts.get("phase_begun", self.phase.begin)

@@ -496,6 +496,26 @@ def test_a_run_that_begins_at_its_end_says_so(tmp_path, capsys):
     assert f"{message}after 20" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_an_older_checkpoint_names_folders(tmp_path, order):
+    """The positions of folders in an older checkpoint are read.
+
+    If folders have equal records, these continue after the last example read.
+    """
+    trainer = tiny.new_trainer()
+    folders = {"a": 24, "b": 0, "gone": 8}
+    read = {name: folders[name] for name in [*folders][::order]}
+    checkpoints.save(str(tmp_path), trainer.state(), 2, facts={"read": read})
+    (first,) = PHASES
+    phases = [
+        dataclasses.replace(first, end=end, data_dir=name, layers=1)
+        for name, end in [("a", 10), ("b", 20)][::order]
+    ]
+    made = Run(trainer, str(tmp_path), phases=phases)
+    next(made.windows(lambda *_, **sizes: tiny.train_batches(**sizes)))
+    assert made.read[first.records] == 24 + first.batch_size
+
+
 def test_a_restored_step_is_in_its_phase(tmp_path):
     """A run that takes its step from another run begins in the step's phase.
 
