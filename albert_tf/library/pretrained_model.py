@@ -88,8 +88,13 @@ class Albert(ModelWithTokenizer):
         self.task = task
         albert = self.albert = AlbertModel(config, dtype=self.dtype_policy)
         albert.build()
-        # Each graph is traced once and serves all later calls to `embed`.
-        self._steps = functools.cache(lambda _, *how: make_step(albert, *how))
+
+        @functools.lru_cache(maxsize=1)  # frees graphs of earlier variables
+        def steps_of(variables):
+            # Each graph is traced once and serves all later calls to `embed`.
+            return functools.cache(functools.partial(make_step, albert))
+
+        self._steps_of = steps_of
         self.heads = tuple(heads)
         for name in self.heads:
             head = HEADS[name](config, name=name, dtype=self.dtype_policy)
@@ -227,7 +232,7 @@ class Albert(ModelWithTokenizer):
         Keras's `quantize` and LoRA change the variables of layers.
         """
         variables = [(v.path, v.dtype) for v in self.albert.variables]
-        return self._steps(tuple(variables), *how)
+        return self._steps_of(tuple(variables))(*how)
 
     def embed(
         self,
