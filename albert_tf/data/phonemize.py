@@ -60,6 +60,10 @@ _BETWEEN = {r"\.{3,}|…": " … ", r"-{2,}|—|(?<!\S)-(?!\S)": " — "}
 # reads as names of letters when they stand alone.
 READINGS = {"en": {"a": "ɐ", "A": "ɐ"}}
 
+# Incremented whenever a code change makes the same settings and text produce
+# different rows.
+PHONEMIZER_VERSION = 2
+
 # A process clears its cache when the cache contains more words than this.
 MAX_CACHED_WORDS = 1_000_000
 SHOWN = 10  # maximum number of words in the warning about missing phonemes
@@ -140,7 +144,10 @@ class PhonemizeConfig(text_formats.SentencesConfig):
     def identity(self, paths: list[str]) -> dict:
         """Return every value on which the output depends."""
         values = {k: v for k, v in vars(self).items() if k not in OUTPUT_SAME}
-        return values | {"corpus": corpus_hash(paths, processes.available())}
+        return values | {
+            "phonemizer_version": PHONEMIZER_VERSION,
+            "corpus": corpus_hash(paths, processes.available()),
+        }
 
 
 def require_language(language: str, voices: Mapping[str, str]) -> None:

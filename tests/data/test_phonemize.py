@@ -296,6 +296,14 @@ def test_other_settings_need_another_folder(convert, change, message):
         convert(**change)
 
 
+def test_rows_of_another_version_are_not_mixed(convert, monkeypatch):
+    """A run that another version began is not resumed."""
+    convert()
+    monkeypatch.setattr(phonemize, "PHONEMIZER_VERSION", 1)
+    with pytest.raises(InputError, match="phonemizer_version: 2 then, 1 now"):
+        convert()
+
+
 @pytest.mark.parametrize(
     ("language", "message"),
     [
