@@ -119,7 +119,7 @@ class TaskModel(NetworkModel):
         """Return (texts, labels, weights); `x` may be a tuple of them."""
         if y is not None or not isinstance(x, tuple):
             return x, y, weights
-        nested = x and isinstance(x[0], tuple | dict)
+        nested = x and isinstance(x[0], tuple | Mapping)
         if self.task.unlabeled and not nested:
             return x, y, weights  # columns of texts
         return (*x, None)[:2] + (weights,) if len(x) < 3 else x
@@ -378,6 +378,7 @@ class TaskModel(NetworkModel):
             weights = user_data.class_numbers(plain(class_weight), self.task)
             shuffle = shuffle and isinstance(arguments["x"], dict)
             arguments |= {"epochs": epochs, "shuffle": shuffle}
+            arguments["validation_batch_size"] = size  # Keras batches ids
             return super().fit(**arguments, class_weight=weights, **kwargs)
         finally:
             self._held_out = None

@@ -65,6 +65,31 @@ def test_names_of_hugging_face_mean_what_they_say(model, form):
     assert model.fit(x, Y, verbose=0).history["loss"][0] > 0
 
 
+@pytest.mark.parametrize("form", [dict, Encoding])
+def test_a_tuple_with_any_mapping_of_ids_has_labels(shallow, form):
+    """A tuple with ids contains labels and weights, whatever the mapping."""
+    model = Embedder.load(shallow)
+    data = form(model.tokenizer(TEXTS)), Y, [1.0, 3.0]
+    found = model._arguments(data, None, None, 2, "eval")
+    assert found["x"].keys() == {*data[0]} and found["y"] is Y
+    assert found["sample_weight"].tolist() == data[2]
+
+
+def test_validation_has_batches_of_its_own_size(model):
+    """`validation_batch_size` applies to ids too, however they are held out."""
+    batch, numbers = model.tokenizer(TEXTS * 4, PAIRS * 4), np.tile(Y, 4)
+    seen = []
+    count = keras.callbacks.LambdaCallback()
+    count.on_test_batch_end = lambda batch, logs=None: seen.append(batch)
+    for held_out in (
+        {"validation_data": (batch, numbers)},
+        {"validation_split": 0.5},
+    ):
+        held_out |= {"validation_batch_size": 2, "callbacks": [count]}
+        model.fit(batch, numbers, batch_size=8, verbose=0, **held_out)
+    assert seen == [0, 1, 2, 3, 0, 1]
+
+
 def test_a_column_of_labels_is_a_list_of_labels(model):
     """Labels [B, 1] are read as [B], in memory and in data sets."""
     batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
