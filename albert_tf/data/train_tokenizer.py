@@ -29,6 +29,7 @@ from albert_tf.data.builder.text_formats import (
     CORPUS,
     BadItems,
     SentencesConfig,
+    lines_of,
     split_sentences,
     warn_of_bad_items,
 )
@@ -94,7 +95,7 @@ def _documents(
     if not isinstance(config.input_file, str):
         bad = BadItems(config.on_bad_text, counts)
         for text in texts_of(config.input_file, config.text_field, bad):
-            yield list(filter(None, map(str.strip, text.split("\n"))))
+            yield lines_of(text)
         return
     paths = text_blocks.input_paths(config.input_file, config.output_dir)
     text_blocks.check_files(paths, config)

@@ -2,6 +2,7 @@
 
 import errno
 import gzip
+import json
 import os
 import re
 import shutil
@@ -69,6 +70,19 @@ def test_vocabulary(corpus, tmp_path, capfd):
     assert pieces == tokenizer.pieces(range(55))
     # The trainer's log is hidden.
     assert capfd.readouterr() == ("", "")
+
+
+def test_texts_in_memory_have_the_lines_of_a_file(tmp_path):
+    """Lone surrogates, line ends and blanks are those of JSON lines."""
+    text = "KISA a\ud83d\rb\r\n\u200b\n c\u200e\n"
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": text}))
+    found = []
+    for source in ({"text": [text]}, str(tmp_path / "a.jsonl")):
+        sentences = vocabulary.Sentences(config("", "", input_file=source))
+        found.append([*sentences])
+        assert sentences.error is None
+        assert sentences.letters.counts()["letters"] == 7
+    assert found == [["kisa a\ufffd", "b", "c"]] * 2
 
 
 def test_same_settings_give_the_same_vocabulary(corpus, tmp_path, monkeypatch):

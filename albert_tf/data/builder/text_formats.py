@@ -183,6 +183,12 @@ def _strip(lines: Lines) -> list[str]:
     return [line for line in stripped if line]
 
 
+def lines_of(text: str) -> list[str]:
+    """Return the stripped, non-blank lines of a document."""
+    text = SURROGATE.sub(REPLACEMENT, text)
+    return _strip(with_line_feeds(text).split("\n"))
+
+
 def _parse_lines(
     block: Block, lines: Lines, field: str, bad: BadItems
 ) -> list[list[str]]:
@@ -238,7 +244,7 @@ def _text_of(line: str, field: str, location: str) -> str:
             "`text_field` must name a string in every JSON object. Received: "
             f"text_field={field}, with {_received(record, field)} in {location}"
         )
-    return SURROGATE.sub(REPLACEMENT, text)
+    return text
 
 
 def encoded(text: str) -> bytes:
@@ -265,7 +271,7 @@ def _parse_jsonl(
             except BadData as error:
                 bad(error)
                 continue
-            documents.append(_strip(with_line_feeds(text).split("\n")))
+            documents.append(lines_of(text))
     return documents
 
 
