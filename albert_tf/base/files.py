@@ -205,10 +205,13 @@ def remove_folder(path: str) -> None:
 def atomic_path(path: str) -> Iterator[str]:
     """Yield a temporary path; rename it to `path` only if the block succeeds.
 
-    For a pipe or a device, such as `/dev/stdout`, yield `path` itself.
+    For a pipe or a device, such as `/dev/stdout`, yield `path` itself. If
+    `/dev/stdout` is redirected to a file, replace this file, not the device.
     """
     rule = "An output file must not be an existing folder."
     require(not os.path.isdir(path), rule, path=path)
+    if os.path.abspath(path).startswith(("/dev/", "/proc/")):
+        path = os.path.realpath(path)
     if os.path.exists(path) and not os.path.isfile(path):
         yield path
         return

@@ -288,6 +288,18 @@ def test_a_pipe_stays_a_pipe(folder):
     os.close(end)
 
 
+def test_output_can_be_redirected_to_a_file(folder):
+    """Writing to `/dev/fd/1` or `/dev/stdout` writes the file it leads to.
+
+    The path in `/dev`, which every process uses, is not replaced.
+    """
+    with open(folder / "new.txt", "w") as file:
+        path = f"/dev/fd/{file.fileno()}"
+        files.write_text(path, "abc")
+        assert os.path.islink(path)
+    assert (folder / "new.txt").read_text() == "abc"
+
+
 def test_what_can_be_read_only_once(folder):
     """Standard input, pipes and devices are streams.
 
