@@ -103,8 +103,11 @@ def preset(name: str) -> SymbolTable:
 
 def made_of(symbols: Iterable[str]) -> SymbolTable:
     """Return a table of padding, mask, separator and the given symbols."""
-    pad, mask = [s for s in (PAD, MASK, *"_#@") if s not in {*symbols}][:2]
-    all_symbols = dict.fromkeys((pad, mask, SEPARATOR, *sorted(symbols)))
+    used = set(symbols)
+    private = map(chr, range(0xE000, 0xF900))  # without a meaning in Unicode
+    reserved = [s for s in (PAD, MASK, *"_#@", *private) if s not in used]
+    pad, mask = reserved[:2]
+    all_symbols = dict.fromkeys((pad, mask, SEPARATOR, *sorted(used)))
     return SymbolTable({s: i for i, s in enumerate(all_symbols)}, pad, mask)
 
 

@@ -41,6 +41,14 @@ def test_a_table_made_from_data_has_every_symbol():
     assert len({*table.symbols.values()}) == table.vocab_size == 7
 
 
+@pytest.mark.parametrize("data", ["", "$M_#", "$M_#@", "$M_#@\ue000"])
+def test_padding_and_masks_always_have_symbols(data):
+    """A table for any data, such as X-SAMPA, has unused padding and masks."""
+    table = symbols.made_of(iter(data))
+    assert table.pad != table.mask and not {table.pad, table.mask} & {*data}
+    assert table.ids.keys() == {*data, " "}
+
+
 def test_a_table_survives_its_files(tmp_path):
     """A saved table is read back unchanged; its file of words is optional."""
     table = symbols.made_of("ab").with_words(["x", "y"])
