@@ -462,7 +462,8 @@ def command(
         def call(**values):
             names = signature.parameters.keys() - settings
             extra = {k: values.pop(k) for k in names & values.keys()}
-            extra |= record.set_by_user(values)
+            given = (k for k, value in values.items() if value is not None)
+            extra |= record.set_by_user(given)
             return function(*record.configs(**values), **extra)
 
         call.program, call.__signature__ = record, signature

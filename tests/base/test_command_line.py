@@ -156,7 +156,8 @@ def test_a_windows_path_is_an_error(values):
 def test_a_program_may_ask_what_was_given():
     """A program can receive the names of the settings that its caller passed.
 
-    For an alias, the program receives the name of the setting.
+    For an alias, the program receives the name of the setting. None means that
+    a setting is not set.
     """
 
     def report(config, *, hooks=(), set_by_user=frozenset()):
@@ -164,6 +165,7 @@ def test_a_program_may_ask_what_was_given():
 
     reporting = command(Kinds, aliases={"train_step": "steps"})(report)
     assert reporting(model_dir="m", train_step=3) == {"model_dir", "steps"}
+    assert reporting(model_dir="m", train_step=None) == {"model_dir"}
     assert "set_by_user" not in inspect.signature(reporting).parameters
 
 
