@@ -17,6 +17,7 @@ import inspect
 import io
 import itertools
 import os
+import pathlib
 import re
 import signal
 import sys
@@ -43,8 +44,9 @@ from albert_tf.base.settings import GROUPS, converted, group_of, types_of
 ENVIRONMENT = {"TF_ENABLE_ONEDNN_OPTS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
-# The names of the scripts next to the package.
+# The names of the scripts next to the package, in the folder `CLONE`.
 SCRIPTS = {"create_pretraining_data", "pretrain", "finetune"}
+CLONE = pathlib.Path(__file__).resolve().parents[2]
 
 
 def is_command() -> bool:
@@ -52,8 +54,9 @@ def is_command() -> bool:
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     if spec:  # python -m
         return spec.name.startswith("albert_tf.")
-    name = os.path.splitext(os.path.basename(sys.argv[0]))[0]
-    return name in SCRIPTS or name.startswith("albert-")
+    script = pathlib.Path(sys.argv[0]).resolve()
+    is_ours = script.stem in SCRIPTS and script.parent == CLONE
+    return is_ours or script.name.startswith("albert-")
 
 
 @contextlib.contextmanager

@@ -257,13 +257,17 @@ def test_help_begins_with_the_purpose(script, monkeypatch):
     assert page.partition("\n\n")[0] == (script or "Do the work.")
 
 
-def test_an_interrupt_of_an_import_reaches_a_users_program(tmp_path):
-    """In user code, Ctrl-C during an import raises KeyboardInterrupt."""
+@pytest.mark.parametrize("name", ["finetune.py", "mine.py"])
+def test_an_interrupt_of_an_import_reaches_a_users_program(tmp_path, name):
+    """In user code, Ctrl-C during an import raises KeyboardInterrupt.
+
+    The user's script may have the name of one of our scripts.
+    """
     library = "import os\nos.kill(os.getpid(), 2)\n"
     (tmp_path / "tensorflow.py").write_text(library)
     path = os.pathsep.join([str(tmp_path), os.getcwd()])
+    (tmp_path / name).write_text(IN_PYTHON.format("export"))
     done = programs.new(
-        *("-c", IN_PYTHON.format("export")),
-        env=os.environ | {"PYTHONPATH": path},
+        str(tmp_path / name), env=os.environ | {"PYTHONPATH": path}
     )
     assert (done.stdout, done.stderr) == ("caught\n", "")
