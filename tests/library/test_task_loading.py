@@ -188,7 +188,7 @@ def test_weights_of_classes_may_be_of_numpy(classifier):
         (lambda: Classifier.from_pretrained("x"), "no `from_.*; use `load`"),
         (lambda: albert_tf.Albert.from_preset, "use `load`"),
         (lambda: albert_tf.from_pretrained, "use `load`"),
-        (lambda: albert_tf.AutoTokenizer, "use `load_saved_tokenizer`"),
+        (lambda: albert_tf.AutoTokenizer, "use `load_tokenizer`"),
         (lambda: albert_tf.Classifer, "did you mean `Classifier`"),
     ],
 )
