@@ -235,6 +235,20 @@ def test_attributes_can_be_changed_before_training(changes, expected):
             assert getattr(each, name) == (value or 0.0)
 
 
+def test_a_changed_limit_of_the_norm_clips():
+    """An update clips to an assigned limit as to one in the constructor."""
+
+    def update(limit, assigned=None):
+        layer = layer_with({"kernel": np.zeros((1, 1), "f4")})
+        optimizer = AdamW(1.0, epsilon=1.0, global_clipnorm=limit)
+        if assigned:
+            optimizer.global_clipnorm = assigned
+        optimizer.apply([tf.fill((1, 1), 4.0)], layer.trainable_variables)
+        return layer.weights[0].numpy().item()
+
+    assert update(3.0, 0.5) == update(0.5) != update(3.0)
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_attributes_show_the_values_in_use(rule):
     """Keras's attributes and the signature contain the arguments in use."""
