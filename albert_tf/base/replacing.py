@@ -159,20 +159,22 @@ def _is_fixed(path: str) -> bool:
 def _remove_leftovers(path: str) -> None:
     """Remove the temporary folders that killed processes left beside a folder.
 
-    A process locks its temporary folder until it ends. On a disk that does not
+    A process locks its temporary folder until it ends. An empty folder may be
+    one that a process has not yet locked, so it stays. On a disk that does not
     support locks, nothing is removed.
     """
     parent, name = os.path.split(path)
     kinds = (f"{name}.tmp", f"{name}.old.tmp")
     for other in filter(files.is_unfinished, files.names(parent)):
         folder = files.join(parent, other)
-        if other.startswith(kinds) and os.path.isdir(folder):
-            with (
-                contextlib.suppress(InputError, OSError),
-                files.locked(folder, "folder") as is_locked,
-            ):
-                if is_locked:
-                    files.remove_folder(folder)
+        if not other.startswith(kinds) or not os.path.isdir(folder):
+            continue
+        with (
+            contextlib.suppress(InputError, OSError),
+            files.locked(folder, "folder") as is_locked,
+        ):
+            if is_locked and os.listdir(folder):
+                files.remove_folder(folder)
 
 
 @contextlib.contextmanager

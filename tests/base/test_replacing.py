@@ -144,19 +144,22 @@ def test_a_folder_takes_nothing_of_a_killed_process(folder):
 def test_folders_of_killed_processes_are_removed(folder):
     """A new folder's neighbors from killed processes go; others stay.
 
-    Others are the folders of living processes, and of other names.
+    Others are the folders of living processes, which are empty until they are
+    locked, and folders with other names.
     """
     path, end = str(folder / "sub"), ".tmp7-0123abcd"
     stale = [path + end, f"{path}.old{end}"]
     for name in (*stale, f"{path}2{end}", f"{path}.tmp7"):
         os.mkdir(name)
+        files.write_bytes(f"{name}/file", b"")
+    os.mkdir(f"{path}.tmp8-0123abcd")
     with atomic_folder(path, True) as living:
         with atomic_folder(path, True):
             pass
         assert os.path.isdir(living)
         assert not any(map(os.path.exists, stale))
     left = sorted(p.name for p in folder.glob("sub*"))
-    assert left == ["sub", "sub.tmp7", f"sub2{end}"]
+    assert left == ["sub", "sub.tmp7", "sub.tmp8-0123abcd", f"sub2{end}"]
 
 
 def test_nothing_is_removed_without_locks(folder, monkeypatch):
@@ -168,6 +171,7 @@ def test_nothing_is_removed_without_locks(folder, monkeypatch):
     monkeypatch.setattr("fcntl.flock", flock)
     other = folder / "sub.tmp7-0123abcd"
     other.mkdir()
+    (other / "file").touch()
     with atomic_folder(str(folder / "sub"), True):
         pass
     assert sorted(folder.glob("sub*")) == [folder / "sub", other]
