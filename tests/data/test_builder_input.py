@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import gzip
 import io
+import itertools
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ import subprocess
 
 import pytest
 from tiny_corpus import (
+    change_times,
     command,
     contents,
     make_records,
@@ -200,6 +202,27 @@ def test_full_disk(corpus, whole, tmp_path, module, name, failure):
         assert not list(output.glob("*.tfrecord"))
         assert not (output / "metadata.json").exists()
     make_records(corpus, output)
+    assert contents(output) == contents(whole[0])
+
+
+def test_a_lost_connection_costs_no_work(corpus, whole, tmp_path, monkeypatch):
+    """If remote storage fails, the finished files stay as they are.
+
+    The repeated command writes only the other files.
+    """
+    output, writes, write = tmp_path / "out", itertools.count(), tfrecord.write
+
+    def write_three(*args):
+        return write(*args) if next(writes) < 3 else full_remote()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tfrecord, "write", write_three)
+        with pytest.raises(OSError, match="run the same command"):
+            make_records(corpus, output)
+    finished = change_times(output.glob("*.tfrecord"))
+    assert len(finished) == 3
+    make_records(corpus, output)
+    assert change_times(finished) == finished
     assert contents(output) == contents(whole[0])
 
 

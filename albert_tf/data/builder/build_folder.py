@@ -190,7 +190,8 @@ class BuildFolder:
     ) -> Iterator[None]:
         """Remove records and temporary files after an `InputError`.
 
-        Shards are kept if the error concerns a single item of the text. The
+        All files are kept if remote storage failed. Shards are kept if the
+        error concerns a single item of the text. The
         vocabulary is removed if this build wrote it, so that the next build may
         use a different one.
         """
@@ -199,6 +200,8 @@ class BuildFolder:
         try:
             yield
         except InputError as error:
+            if is_of_storage(error):
+                raise
             for path in (*self._records(), *filter(files.exists, new)):
                 files.remove(path)
             shards = files.is_folder(self.scratch) and files.names(self.scratch)
