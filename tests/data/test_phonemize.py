@@ -78,10 +78,14 @@ def spoken(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def convert(tmp_path, spoken):
-    """Return a function that converts a text and returns the output folder."""
+    """Return a function that converts a text and returns the output folder.
+
+    In the text, surrogates stand for bytes that are not UTF-8.
+    """
 
     def run(text: str = TEXT, folder: str = "out", **settings) -> Path:
-        (tmp_path / "text.txt").write_text(text)
+        content = text.encode("utf-8", "surrogateescape")
+        (tmp_path / "text.txt").write_bytes(content)
         values = {"language": "de", "num_processes": 1} | settings
         albert_tf.phonemize(
             input_file=str(tmp_path / "text.txt"),
@@ -294,6 +298,30 @@ def test_other_settings_need_another_folder(convert, change, message):
     convert()
     with pytest.raises(InputError, match=message):
         convert(**change)
+
+
+@pytest.mark.parametrize(
+    ("on_bad_text", "words"),
+    [("skip", []), ("replace", ["da \ufffd"])],
+)
+def test_a_run_goes_on_after_a_bad_line(
+    convert, small_blocks, on_bad_text, words, tmp_path
+):
+    """After an error for a bad line, a run that passes over it resumes.
+
+    A run that fails at bad lines does not resume a run that passed over them.
+    """
+    text = "Ein Haus ist hier\n\n" * 3 + "Das\nda \udcff\nan\n\nEnde\n"
+    with pytest.raises(InputError, match="on_bad_text=replace or skip.*line 8"):
+        convert(text)
+    finished = change_times((tmp_path / "out").glob("phonemes-*"))
+    assert finished
+    folder = convert(text, on_bad_text=on_bad_text)
+    assert change_times(finished) == finished
+    found = [" ".join(row["words"]) for row in rows_in(folder)]
+    assert found == ["Ein Haus ist hier"] * 3 + ["Das", *words, "an", "Ende"]
+    with pytest.raises(InputError, match=f"bad_text: {on_bad_text} then, fail"):
+        convert(text)
 
 
 def test_rows_of_another_version_are_not_mixed(convert, monkeypatch):

@@ -23,7 +23,8 @@ from albert_tf.data.records.metadata import (
 MANIFEST_FILE = "manifest.json"
 
 # With this setting, the first pass stops at a bad item. Up to this item, the
-# shards are the same as with any other value of `on_bad_text`.
+# shards are the same as with any other value of `on_bad_text`, so a build with
+# any value continues such a build.
 STRICT = {"on_bad_text": "fail"}
 
 
@@ -147,9 +148,10 @@ class BuildFolder:
         if is_described(self.output_dir) and self._is_complete(vocabulary):
             return True
         if files.exists(self._manifest):
-            self._require_same(
-                files.read_json_object(self._manifest, f"`{MANIFEST_FILE}`")
-            )
+            what = f"`{MANIFEST_FILE}`"
+            begun = files.read_json_object(self._manifest, what)
+            if begun != self.identity | STRICT:
+                self._require_same(begun)
         else:
             require(
                 not self._records(),
