@@ -201,6 +201,17 @@ def test_uneven_labels_are_told_from_chance(records, paired, even, uneven):
             {"made": {"one_segment_chunks": 60, "paired": 60, "swapped": 30}},
             "60% of the chunks contain one line, and 40% of the examples have",
         ),
+        (  # with `keep`, only next-sentence pairs are dropped
+            {
+                "made": {
+                    "one_segment_chunks": 60,
+                    "paired": 50,
+                    "swapped": 25,
+                    "dropped_chunks": 20,
+                }
+            },
+            "50% of the chunks contain one line, and 50% of the examples have",
+        ),
         ({"text": {"unknown_tokens": 300}}, "3.0% of the tokens are unknown"),
         (
             {"made": {"masked": 1_190, "budget_met": 49}},

@@ -242,7 +242,7 @@ def _text(statistics: dict) -> Iterator[str]:
             f"{dropped:,} of {statistics['records'] + dropped:,} were dropped "
             f"with {dropped_share:.0%} of the tokens because they contain one "
             "sentence (--single_segment_policy=keep keeps them for masking)"
-            if dropped
+            if dropped and not statistics["unpaired_share"]
             else f"{statistics['unpaired_share']:.0%} of the examples have no "
             "order"
         )
