@@ -2,7 +2,7 @@
 
 Each masked token appears in brackets: the model's input, an arrow and the token
 to predict. On a terminal, segments A and B have different colors. The program
-accepts static, dynamic and released records.
+accepts static, dynamic, released and phoneme records.
 """
 
 from albert_tf.base import program

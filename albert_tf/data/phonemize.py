@@ -99,7 +99,9 @@ FORMATS = {"jsonl": _jsonl, "parquet": _parquet}
 class PhonemizeConfig(text_formats.SentencesConfig):
     """Settings for the conversion of text to phonemes."""
 
-    input_file: str = variant(text_formats.CORPUS, convert=None)
+    input_file: str = variant(
+        text_formats.CORPUS, convert=None, help=f"{text_formats.TEXT_FILES}."
+    )
     output_dir: str = variant(OUTPUT_DIR)
     language: str = setting(
         "",

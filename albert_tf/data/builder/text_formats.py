@@ -288,11 +288,14 @@ FORMATS = {
 }
 
 
-CORPUS = setting(
-    None,
+TEXT_FILES = (
     "Text, JSON lines, CSV or TSV files, compressed or not, Parquet files, or "
     "folders written by `save_to_disk` of `datasets`: a comma-separated list "
-    "of globs; - reads standard input.",
+    "of globs"
+)
+CORPUS = setting(
+    None,
+    f"{TEXT_FILES}; - reads standard input.",
     required=True,
     convert=as_sources,
 )
