@@ -277,7 +277,7 @@ def by_frequency(of_symbols: Iterable[int], of_labels: Iterable[int]) -> dict:
     """Return the metrics of a model that predicts by frequency alone.
 
     Args:
-      of_symbols: counts of the symbols of words.
+      of_symbols: counts of the symbols of words, the separator first.
       of_labels: counts of the labels at all positions, separators first.
     """
     of_symbols, of_labels = map(np.array, (of_symbols, of_labels))
@@ -287,10 +287,11 @@ def by_frequency(of_symbols: Iterable[int], of_labels: Iterable[int]) -> dict:
         return float(-np.sum(shares * np.log(shares)))
 
     top_count, positions = of_symbols.max(), of_labels.sum()
+    separators = of_symbols[0] + of_labels[0]  # inside and between words
     return {
         "symbols_loss": loss(of_symbols),
         "words_loss": loss(of_labels),
-        "symbol_accuracy": float(max(top_count, of_labels[0]) / positions),
+        "symbol_accuracy": float(max(top_count, separators) / positions),
         "masked_symbol_accuracy": float(top_count / of_symbols.sum()),
         "word_accuracy": float(of_labels.max() / positions),
     }
@@ -305,6 +306,7 @@ def statistics_of(table: SymbolTable, counts: Counts) -> dict:
     labeled = sum(counts.words[word] for word in table.labels)
     spelled = [counts.spelled[word] for word in table.labels]
     unlabeled = counts.spelled.total() - sum(spelled)
+    separator_first = dict.fromkeys((table.separator, *table.ids))
     return {
         "words": words,
         "different_words": len(counts.words),
@@ -316,7 +318,8 @@ def statistics_of(table: SymbolTable, counts: Counts) -> dict:
             f"{s} U+{ord(s):04X}": n for s, n in unknown.most_common(LISTED)
         },
         metadata.BY_FREQUENCY: by_frequency(
-            [counts.symbols[s] for s in table.ids], [words, unlabeled, *spelled]
+            [counts.symbols[s] for s in separator_first],
+            [words, unlabeled, *spelled],
         ),
     }
 
