@@ -1,6 +1,10 @@
 """Rows of words and phonemes are read; malformed rows raise errors."""
 
+import gzip
+import io
+
 import pytest
+from tiny_corpus import records_of
 from tiny_phonemes import build, examples, make_rows, words_of, write_rows
 
 from albert_tf.base.errors import InputError
@@ -140,6 +144,19 @@ def test_text_is_not_rows(built, tmp_path):
     message = "`python -m albert_tf.phonemize` makes .*=.*english.txt"
     with pytest.raises(InputError, match=message):
         build(tmp_path / "text", tmp_path / "english.txt")
+
+
+def test_rows_may_come_from_standard_input(built, tmp_path, monkeypatch):
+    """Rows from standard input give the same records as a file of rows.
+
+    The copy of the rows is removed.
+    """
+    rows = io.BytesIO(
+        gzip.compress((built[0].parent / "rows.jsonl").read_bytes())
+    )
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(rows))
+    build(tmp_path, "-")
+    assert records_of(tmp_path) == records_of(built[0])
 
 
 def test_useless_rows_are_an_error(tmp_path):

@@ -375,8 +375,13 @@ def _build_from_text(
 def _build_from_phonemes(
     config, _, pairs, masking, reading, phonemes
 ) -> tuple[Metadata, str]:
-    values = vars(config) | vars(pairs) | masking.written() | vars(phonemes)
-    metadata = phoneme_build.build(config, phonemes, values)
+    rule = "`input_file` must name files if task=phonemes."
+    source = config.input_file
+    require(isinstance(source, str), rule, input_file=source)
+    with in_files(config, reading) as (config, *_):
+        values = vars(config) | vars(pairs) | masking.written()
+        values |= vars(phonemes)
+        metadata = phoneme_build.build(config, phonemes, values)
     return metadata, phoneme_build.summary(metadata)
 
 

@@ -421,7 +421,7 @@ def row_paths(source: str, output_dir: str) -> list[str]:
     rule = "`input_file` must name files of rows of words and phonemes"
     require(paths, f"{rule}, such as phonemes-*.", input_file=source)
     for path in paths:
-        legal = files.is_stream(path) or kind_of(path) != TEXT
+        legal = kind_of(path) != TEXT
         require(legal, f"{rule}; {FROM_TEXT}", input_file=path)
     return paths
 
@@ -435,10 +435,7 @@ def build(
       build, config: the settings.
       settings: {name: value} of all settings.
     """
-    rule = "`input_file` must name files if task=phonemes."
-    source = build.input_file
-    require(isinstance(source, str), rule, input_file=source)
-    paths = row_paths(source, build.output_dir)
+    paths = row_paths(build.input_file, build.output_dir)
     number = build.num_processes or available()
     identity = {k: v for k, v in settings.items() if k in IDENTITY} | {
         "builder_version": PHONEME_BUILDER_VERSION,
