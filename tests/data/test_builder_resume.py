@@ -170,12 +170,39 @@ def test_lists_among_the_settings_are_recognized(tmp_path):
         BuildFolder(str(tmp_path), None, {"a": ("2",), "b": 0.1}).claim()
 
 
-def test_builds_that_differ_share_no_scratch(tmp_path):
-    """Only builds into the same folder have the same scratch folder."""
-    folders = [BuildFolder(name, "scratch", {"a": 1}) for name in "xxy"]
-    first, again, other = (folder.scratch for folder in folders)
-    assert first == again != other
+def test_builds_that_differ_share_no_scratch(tmp_path, monkeypatch):
+    """Only builds into the same folder have the same scratch folder.
+
+    A relative path means different folders in different current folders.
+    """
+    (tmp_path / "a").mkdir()
+    monkeypatch.chdir(tmp_path)
+    names = "x", "./x", "y", f"{tmp_path}/x", f"{tmp_path}/a/x"
+    folders = [BuildFolder(name, "scratch", {"a": 1}) for name in names]
+    first, again, other, absolute, below = (x.scratch for x in folders)
+    assert first == again == absolute
+    assert len({first, other, below}) == 3
+    monkeypatch.chdir("a")
+    assert BuildFolder("x", "scratch", {"a": 1}).scratch == below
     assert text_blocks.OUTPUT_NAMES.fullmatch(first.removeprefix("scratch/"))
+
+
+def test_a_build_elsewhere_leaves_the_scratch_alone(
+    corpus, whole, tmp_path, monkeypatch
+):
+    """Builds into folders of the same name may share a `scratch_dir`."""
+    scratch = {"scratch_dir": tmp_path / "scratch"}
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "a")
+    with interrupted(local_runner, "make_file", 3):
+        make_records(corpus, "out", **scratch)
+    monkeypatch.chdir(tmp_path / "b")
+    make_records(corpus, "out", random_seed=7, **scratch)
+    monkeypatch.chdir(tmp_path / "a")
+    monkeypatch.setattr(local_runner, "deal_block", None)
+    make_records(corpus, "out", **scratch)
+    assert contents("out") == contents(whole[0])
 
 
 @pytest.mark.slow

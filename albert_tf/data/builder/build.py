@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import hashlib
 import importlib
 import math
 import os
@@ -19,7 +18,11 @@ from albert_tf.data.builder import (
     phoneme_build,
     text_blocks,
 )
-from albert_tf.data.builder.build_folder import BuildFolder, disk_errors
+from albert_tf.data.builder.build_folder import (
+    BuildFolder,
+    disk_errors,
+    own_name,
+)
 from albert_tf.data.builder.build_settings import BuildConfig, BuildSpec
 from albert_tf.data.builder.held_out import HeldOut
 from albert_tf.data.builder.local_runner import LocalRunner
@@ -344,9 +347,8 @@ def in_files(
     if is_path and not text_blocks.has_pipes(source):
         yield config, reading, Counter()
         return
-    name = hashlib.blake2b(config.output_dir.encode(), digest_size=8)
     work_dir = config.scratch_dir or config.output_dir
-    folder = files.join(work_dir, f"input-{name.hexdigest()}")
+    folder = files.join(work_dir, own_name("input", config.output_dir))
     skipped: Counter = Counter()
     with files.locked(folder, "output_dir"):
         try:

@@ -5,6 +5,7 @@ import contextlib
 import hashlib
 import itertools
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator
 
 from albert_tf.base import files
@@ -30,6 +31,13 @@ STRICT = {"on_bad_text": "fail"}
 
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def own_name(kind: str, output_dir: str) -> str:
+    """Return the name of a folder that only builds into `output_dir` use."""
+    if not files.is_remote(output_dir):
+        output_dir = os.path.abspath(output_dir)
+    return f"{kind}-{_digest(output_dir)}"
 
 
 @contextlib.contextmanager
@@ -71,7 +79,9 @@ class BuildFolder:
         # The path of `scratch` is unique to this output folder and to these
         # settings.
         self._work_dir = scratch_dir or output_dir
-        self._name = f"scratch-{_digest(output_dir if scratch_dir else '')}"
+        self._name = f"scratch-{_digest('')}"
+        if scratch_dir:
+            self._name = own_name("scratch", output_dir)
         self.scratch = self._scratch_of(identity)
 
     def _scratch_of(self, identity: dict) -> str:
