@@ -174,7 +174,7 @@ def distinct_names(where: str, names: Iterable) -> list[str]:
     names = list(map(str, names))
     twice = sorted(name for name, n in Counter(names).items() if n > 1)
     rule = f"{where}: the column names must be unique."
-    require(not twice, rule, twice=", ".join(twice))
+    require(not twice, rule, twice=", ".join(x or "''" for x in twice))
     return names
 
 

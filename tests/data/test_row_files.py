@@ -106,11 +106,13 @@ def test_the_position_of_a_label():
 def test_names_of_columns(tmp_path):
     """Column names must be unique; without a header, they are numbers.
 
-    Spaces around a name are removed.
+    Spaces around a name are removed. In the error, quotes stand for no name.
     """
-    path = write(tmp_path / "x.csv", "a, b ,a,c,c\n")
-    with pytest.raises(InputError, match="x.csv:1: .*unique.*twice=a, c$"):
-        rows_of(path)
+    for head, twice in (("a, b ,a,c,c", "a, c"), ("a,,b,a, ", "'', a")):
+        path = write(tmp_path / "x.csv", f"{head}\n")
+        rule = f"x.csv:1: .*unique.*twice={twice}$"
+        with pytest.raises(InputError, match=rule):
+            rows_of(path)
     path = write(tmp_path / "x.csv", " a, b \n1,2\n")
     (row,) = table_sources.rows_of(str(path))
     assert row.values == {"a": "1", "b": "2"}
