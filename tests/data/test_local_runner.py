@@ -1,11 +1,12 @@
 """Builds on this machine show their progress."""
 
+import re
 from collections import Counter
 from types import SimpleNamespace
 
 import pytest
 
-from albert_tf.data.builder import local_runner
+from albert_tf.data.builder import local_runner, text_blocks
 from albert_tf.data.builder.build_settings import BuildConfig
 from albert_tf.data.builder.shards import ShardStore
 from albert_tf.data.builder.text_formats import ReadingConfig
@@ -22,6 +23,7 @@ def shown(monkeypatch):
 
     class Progress:
         def __init__(self, *args):
+            self.total = args[0]
             calls.append(args)
 
         def advance(self, *args):
@@ -50,7 +52,7 @@ def test_progress_of_reading(tmp_path, monkeypatch, shown, size, steps):
     """Progress of reading is in MB and begins where an earlier run ended."""
     text = {"a": ["one", "two"], "b": ["three"]}
     monkeypatch.setattr(local_runner, "blocks", lambda path, *_: text[path])
-    monkeypatch.setattr(local_runner.files, "size", lambda path: size)
+    monkeypatch.setattr(text_blocks.files, "size", lambda path: size)
     store = ShardStore(str(tmp_path), 2)
     store.add({}, Counter(blocks=1, bytes=3 << 19))
     workers = working(({1: b"abc"}, Counter(bytes=3 << 19, tokens=700)))
@@ -60,6 +62,22 @@ def test_progress_of_reading(tmp_path, monkeypatch, shown, size, steps):
     assert again.done and again.counts == store.counts
     assert (tmp_path / "shard-00001").read_bytes() == b"abcabc"
     local_runner.fill(again, ["a", "b"], RECIPE, None)  # nothing is left to do
+
+
+def test_progress_never_exceeds_the_total(tmp_path, monkeypatch, capsys):
+    """If compressed text is longer than estimated, the total grows.
+
+    The time left is never negative, and most blocks print no line.
+    """
+    monkeypatch.setattr(local_runner, "blocks", lambda *_: ["block"] * 90)
+    monkeypatch.setattr(text_blocks.files, "size", lambda path: 2 << 20)
+    store = ShardStore(str(tmp_path), 2)
+    workers = working(({1: b"abc"}, Counter(bytes=1 << 20, tokens=7)))
+    local_runner.fill(store, ["a.gz"], RECIPE, workers)
+    lines = capsys.readouterr().err.splitlines()
+    shown = [re.match(r"(\d+)/(\d+) .* (\d+):\d+ left$", x) for x in lines]
+    assert all(int(match[1]) == int(match[2]) for match in shown)
+    assert lines[0].startswith("6/6 ") and 5 < len(lines) < 20
 
 
 def test_progress_of_writing(shown):

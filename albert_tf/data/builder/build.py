@@ -39,7 +39,6 @@ from albert_tf.data.builder.text_formats import (
     merge,
     warn_of_bad_items,
 )
-from albert_tf.data.file_kinds import PACKED_ENDINGS
 from albert_tf.data.masking import (
     DYNAMIC,
     RELEASED_SHARES,
@@ -71,18 +70,10 @@ DUPE_FACTORS = {STATIC: 10, DYNAMIC: 1}
 # Bytes of text per shard; a process loads one whole shard into memory.
 SHARD_BYTES = 1 << 25
 
-# Estimated ratio of text size to file size for compressed formats.
-PACKED, PACKED_RATIO = (*PACKED_ENDINGS, ".parquet"), 3
-
 
 def count_shards(paths: list[str]) -> int:
     """Return the default number of shards for text files."""
-    total = sum(
-        files.size(path)
-        * (PACKED_RATIO if path.lower().endswith(PACKED) else 1)
-        for path in paths
-    )
-    return math.ceil(total / SHARD_BYTES)
+    return math.ceil(text_blocks.estimated_bytes(paths) / SHARD_BYTES)
 
 
 def check_text(tokenization: TokenizerConfig, tokenizer: Tokenizer) -> None:

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import chain, islice
 
-from albert_tf.base import files
 from albert_tf.base.console import Progress
 from albert_tf.base.processes import Workers
 from albert_tf.data.builder import build_folder
@@ -20,7 +19,7 @@ from albert_tf.data.builder.held_out import (
 )
 from albert_tf.data.builder.passes import FileJob, deal_block, make_file
 from albert_tf.data.builder.shards import ShardStore
-from albert_tf.data.builder.text_blocks import blocks
+from albert_tf.data.builder.text_blocks import blocks, estimated_bytes
 from albert_tf.data.file_kinds import BadData
 
 
@@ -33,16 +32,18 @@ def fill(
     seed, reading = recipe.build.random_seed, recipe.reading
     text = chain.from_iterable(blocks(path, seed, reading) for path in paths)
     unread = islice(text, store.counts["blocks"], None)
-    total = sum(files.size(path) for path in paths) >> 20
+    total = estimated_bytes(paths) >> 20
     progress = Progress(max(total, 1), store.counts["bytes"] >> 20, "MB")
     work = functools.partial(deal_block, recipe)
     try:
         for frames, counts in workers.map(work, unread):
             before = store.counts["bytes"] >> 20
             store.add(frames, counts)
+            read = store.counts["bytes"] >> 20
+            if read > progress.total:  # the estimate was too low
+                progress.total = read + read // 10 + 1
             progress.advance(
-                (store.counts["bytes"] >> 20) - before,
-                f"{store.counts['tokens']:,} tokens",
+                read - before, f"{store.counts['tokens']:,} tokens"
             )
     except BadData:  # a run that skips this item can continue from here
         if store.counts:

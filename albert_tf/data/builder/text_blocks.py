@@ -375,6 +375,19 @@ def read_documents(
     return documents or [[]]
 
 
+# Estimated ratio of text size to file size for compressed formats.
+PACKED, PACKED_RATIO = (*file_kinds.PACKED_ENDINGS, ".parquet"), 3
+
+
+def estimated_bytes(paths: list[str]) -> int:
+    """Return the estimated size of the text in files."""
+    return sum(
+        files.size(path)
+        * (PACKED_RATIO if path.lower().endswith(PACKED) else 1)
+        for path in paths
+    )
+
+
 NOT_EMPTY = "`input_file` must name files that are not empty."
 
 
