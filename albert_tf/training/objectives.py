@@ -68,14 +68,13 @@ class PretrainingObjective:
     metrics = ("mlm_accuracy", "sop_accuracy")
     monitor = Monitor
 
-    @staticmethod
     def masked_states(
-        model: AlbertForPretraining, batch: Batch
+        self, model: AlbertForPretraining, batch: Batch
     ) -> dict[str, tf.Tensor]:
         """Return the arguments of `health.masked_spread`."""
-        keys = "input_ids", "input_mask", "segment_ids"
+        inputs = (batch[k] for k in ("input_ids", "input_mask", "segment_ids"))
         positions = batch["masked_lm_positions"]
-        outputs = model.albert(*(batch[k] for k in keys), positions=positions)
+        outputs = model.albert(*inputs, positions=positions, layers=self.layers)
         states = outputs["sequence_output"]  # [B, P, H]
         return {
             # Workers cannot gather bfloat16 tensors.
@@ -149,12 +148,12 @@ class PhonemeObjective:
     )
     monitor = PhonemeMonitor
 
-    @staticmethod
     def masked_states(
-        model: AlbertForPhonemes, batch: Batch
+        self, model: AlbertForPhonemes, batch: Batch
     ) -> dict[str, tf.Tensor]:
         """Return the arguments of `health.masked_spread`."""
-        outputs = model.albert(batch["input_ids"], batch["input_mask"])
+        inputs = batch["input_ids"], batch["input_mask"]
+        outputs = model.albert(*inputs, layers=self.layers)
         return {
             "states": tf.cast(outputs["sequence_output"], tf.float32),
             "ids": batch["input_ids"],

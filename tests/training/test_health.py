@@ -7,6 +7,7 @@ import tensorflow as tf
 from tiny_pretraining import run
 from tiny_runs import eagerly
 
+from albert_tf.model.phonemes import AlbertForPhonemes
 from albert_tf.training.health import (
     COLLAPSED_SPREAD,
     Monitor,
@@ -16,7 +17,10 @@ from albert_tf.training.health import (
     windows,
 )
 from albert_tf.training.history import HEALTH, History
-from albert_tf.training.objectives import PretrainingObjective
+from albert_tf.training.objectives import (
+    PhonemeObjective,
+    PretrainingObjective,
+)
 from albert_tf.training.pretraining import pretrain
 
 
@@ -213,11 +217,33 @@ def test_a_healthy_model_spreads_its_states():
     batch = goldens.random_inputs(config)
     batch["input_ids"][:, :4], batch["masked_lm_positions"][:] = 4, range(4)
     batch["masked_lm_weights"] = np.ones([3, 4], np.float32)
-    found = PretrainingObjective.masked_states(model, batch)
+    found = PretrainingObjective().masked_states(model, batch)
     assert found["states"].dtype == tf.float32
     assert found["states"].shape[:2] == (3, 4)
     found = {name: np.asarray(value) for name, value in found.items()}
     assert masked_spread(**found) > COLLAPSED_SPREAD
+
+
+@pytest.mark.parametrize("layers", [1, 3, None])
+def test_the_spread_is_that_of_the_trained_depth(layers):
+    """The states are those after the layers that the phase trains."""
+    config = goldens.variant("shared")
+    weights = goldens.random_weights(config)
+    batch = goldens.random_inputs(config)
+    batch["masked_lm_weights"] = np.ones([3, 4], np.float32)
+    batch["symbol_weights"] = np.ones([3, 10], np.float32)
+    text, sounds = goldens.build(config, weights), AlbertForPhonemes(config, 7)
+    for objective, model in (
+        (PretrainingObjective(layers), text),
+        (PhonemeObjective(4, layers), sounds),
+    ):
+        inputs = {k: batch[k] for k in ("input_ids", "input_mask")}
+        if model is text:
+            names = "segment_ids", "masked_lm_positions"
+            inputs |= {k: batch[k] for k in names}
+        expected = model(**inputs, layers=layers)["sequence_output"]
+        found = objective.masked_states(model, batch)["states"]
+        np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 @eagerly()
