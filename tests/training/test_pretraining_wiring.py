@@ -261,6 +261,25 @@ def test_a_users_hook_acts_after_evaluations_and_before_checkpoints(
     assert values(tmp_path / "model")["optimizer/iterations"] == 4
 
 
+def test_a_run_that_stops_early_is_not_evaluated(data_dir, config, tmp_path):
+    """With `do_eval`, only complete training is followed by an evaluation.
+
+    After SIGTERM or at `max_hours`, there is no time for it.
+    """
+
+    class Stop(Hook):
+        every = 3
+
+        def after(self, run, window):
+            run.stop("a signal")
+
+    how = {"do_eval": True, "eval_steps": 5}
+    output = tmp_path / "model"
+    assert run(data_dir, config[0], output, hooks=[Stop()], **how) == {}
+    assert values(output)["optimizer/iterations"] == 3
+    assert run(data_dir, config[0], output, **how)["loss"] > 0
+
+
 def test_a_run_without_held_out_records_trains(
     data_dir, config, tmp_path, monkeypatch
 ):

@@ -209,7 +209,11 @@ def described(setup: Setup, run: Run, budget: Budget) -> Iterator[None]:
 def train_and_evaluate(
     setup: Setup, run: Run, budget: Budget, hooks: Sequence[Hook]
 ) -> dict[str, float]:
-    """Train and evaluate, as configured; return the held-out metrics."""
+    """Train and evaluate, as configured; return the held-out metrics.
+
+    If the training stops early, the result is that of its last evaluation: a
+    machine that is about to shut down has no time for another.
+    """
     do_train, do_eval = setup.pretraining.do_train, setup.pretraining.do_eval
     metrics_of = functools.partial(evaluate, run, setup.folders)
     peak = distribution.peak_flops(setup.devices, setup.strategy)
@@ -225,8 +229,10 @@ def train_and_evaluate(
             )
             first = budget.hooks(setup, metrics_of)
             train(run, setup.batches, [*first, *run_hooks])
+        if run.stopped_by or not do_eval:
+            return run.metrics
         with run.trainer.evaluated_weights():
-            return metrics_of() if do_eval else run.metrics
+            return metrics_of()
 
 
 @program.command(

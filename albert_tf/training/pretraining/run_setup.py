@@ -148,8 +148,8 @@ class PretrainingConfig:
     do_train: bool = variant(DO_TRAIN, True)
     do_eval: bool = variant(
         DO_EVAL,
-        help="Evaluate the newest checkpoint, after training if do_train; "
-        "without do_train, nothing is written.",
+        help="Evaluate the newest checkpoint, with do_train once the run is "
+        "complete; without do_train, nothing is written.",
     )
     compat: str = variant(
         COMPAT_FLAG,
