@@ -271,8 +271,8 @@ class Save(Hook):
 class StopInTime(Hook):
     """A hook that stops a run before it exceeds a time limit.
 
-    The hook stops the run if the next steps and two checkpoints might take
-    longer than the remaining time.
+    The hook stops the run if the next steps, an evaluation and two checkpoints
+    might take longer than the remaining time.
 
     Args:
       hours: the limit, counted from the creation of the hook, for all runs to
@@ -284,16 +284,17 @@ class StopInTime(Hook):
 
     def __init__(self, hours: float):
         self.hours, self.start, self.stopped = hours, time.monotonic(), False
-        self.longest = self.saving = 0.0  # seconds
+        self.longest = self.evaluation = self.saving = 0.0  # seconds
 
     def spent(self) -> bool:
         """Return whether the next steps and saves might exceed the limit."""
-        ahead = self.longest + 2 * self.saving
+        ahead = self.longest + self.evaluation + 2 * self.saving
         used = time.monotonic() - self.start + ahead
         return 0 < self.hours * 3600 <= used
 
     def after(self, run, window):
         self.longest = max(self.longest, window.seconds)
+        self.evaluation = run.seconds.get("evaluation", 0.0)
         self.saving = run.seconds.get("checkpoint", 0.0)
         if run.in_any_process(self.spent()):
             run.stop(f"max_hours={self.hours:g}")

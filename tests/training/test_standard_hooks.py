@@ -165,19 +165,22 @@ def test_a_checkpoint_is_saved_once_and_timed(clock, monkeypatch, chief):
 
 
 def test_time_ends_before_the_next_steps_and_saves_would_pass_it(clock):
-    """The longest window and two more checkpoints must fit in the time left."""
+    """The next steps, evaluation and saves must fit in the time left.
+
+    These are the longest window, an evaluation and two checkpoints.
+    """
     limit, free = StopInTime(1.0), StopInTime(0.0)
-    run = FakeRun(seconds={"checkpoint": 20.0})
+    run = FakeRun(seconds={"checkpoint": 20.0, "evaluation": 300.0})
     for hook in (limit, free):
         hook.after(run, window(1))
         assert (hook.longest, hook.saving) == (2.0, 20.0)
         hook.longest = 30.0
-        clock.now = 4529.5
+        clock.now = 4229.5
         hook.after(run, window(1))
         assert hook.longest == 30.0 and not run.stops
         hook.end(run)
         assert hook.stopped is False
-    clock.now = 4530.0
+    clock.now = 4230.0
     free.after(run, window(1))
     assert run.stops == []
     limit.after(run, window(1))
