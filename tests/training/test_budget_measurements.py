@@ -335,12 +335,13 @@ def test_a_budget_rehearses_all_held_out_batches():
 def test_the_end_states_the_time_used(capsys, step, rate):
     """The time used, the number of steps and the last rate are printed.
 
-    The setup gets the run's last step as `num_train_steps`.
+    The setup gets the last step of the schedule as `num_train_steps`, even if
+    the run stops at an earlier `stop_step`.
     """
     limited = Budget(1.0, set())
     limited.clock = BudgetClock(10, seconds=3600.0, used_before=3636.04)
     trainer = types.SimpleNamespace(rate=lambda step: step / 38)
-    run = types.SimpleNamespace(step=step, last=21, trainer=trainer)
+    run = types.SimpleNamespace(step=step, last=20, end=21, trainer=trainer)
     setup = limited.closed(setup_with(), run)
     assert setup.training.num_train_steps == 21
     assert capsys.readouterr().out == (

@@ -357,9 +357,11 @@ class Budget:
         return [Rehearse(evaluate, batches)] if self.clock else []
 
     def closed(self, setup: Setup, run: Run) -> Setup:
-        """Print the time used; return a setup with the number of steps run.
+        """Print the time used; return a setup with the run's number of steps.
 
-        Without a budget, print nothing and return the setup unchanged.
+        If the run stopped early, this is the number that the clock predicts for
+        the whole schedule. Without a budget, print nothing and return the setup
+        unchanged.
         """
         if not self.clock:
             return setup
@@ -371,4 +373,4 @@ class Budget:
             f"last at a rate of {rate:.2g}",
             flush=True,
         )
-        return setup.with_settings({"num_train_steps": run.last})
+        return setup.with_settings({"num_train_steps": run.end})
