@@ -277,6 +277,19 @@ class Optimizer(keras.optimizers.Optimizer):
             limit = 0.0
         return clip(all_sum(gradients), limit)
 
+    def _in_order(self, grads, variables: list) -> list:
+        """Return gradients of `variables` in the order of `build`."""
+        table = {id(v): g for v, g in zip(variables, grads, strict=True)}
+        order = [id(v) for v in self._trainable_variables]
+        require(
+            table.keys() == {*order} and len(variables) == len(order),
+            "An optimizer updates the variables that it was built with. If a "
+            "model's variables have changed, or for another model, call "
+            "`compile` again with a new optimizer.",
+            variables=len(variables),
+        )
+        return [table[key] for key in order]
+
     def apply(self, grads, trainable_variables=None, healthy=None):
         """Update every variable in a replica; return the gradient's norm.
 
@@ -286,16 +299,16 @@ class Optimizer(keras.optimizers.Optimizer):
         Args:
           grads: this replica's share of the gradients, in the order of the
             variables.
-          trainable_variables: all variables in the order of `build`, as passed
-            by `fit`; None means the same variables.
+          trainable_variables: the variables of `build` in any order, as passed
+            by `fit`; None means the same order.
           healthy: a boolean tensor, or None to update in any case. If it is
             false, or the norm is not finite, only the step and `average`
             change.
         """
         if trainable_variables is not None:
-            self.build(list(trainable_variables))
-        rule = "The model's variables have changed; call `compile` again."
-        require(len(grads) == len(self.names), rule, variables=len(grads))
+            trainable_variables = list(trainable_variables)
+            self.build(trainable_variables)
+            grads = self._in_order(grads, trainable_variables)
         dense = [
             tf.zeros_like(w, tf.float32)
             if g is None

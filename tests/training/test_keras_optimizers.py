@@ -305,6 +305,28 @@ def test_variables_of_other_types(rule, dtype):
     assert np.abs(results[1][0] - values["kernel"]).max() > 0.05
 
 
+def test_gradients_belong_to_their_variables():
+    """Gradients may come in any order, but not for another model.
+
+    The variables have equal shapes, so only their identity tells them apart.
+    """
+    first, second = (
+        layer_with({name: np.ones([2, 2], "f4") * n for n, name in pairs})
+        for pairs in (((1, "a"), (2, "b")), ((3, "a"), (4, "b")))
+    )
+    optimizer = AdamW(0.1, weight_decay=0.0)
+    a, b = first.trainable_variables
+    optimizer.build([a, b])
+    optimizer.apply_gradients([(tf.zeros([2, 2]), b), (tf.ones([2, 2]), a)])
+    assert (np.asarray(b) == 2.0).all() and (np.asarray(a) < 1.0).all()
+    before = np.asarray(a)
+    for others in (second.trainable_variables, [a, a], [a], [a, b, a]):
+        gradients = [tf.ones([2, 2])] * len(others)
+        with pytest.raises(InputError, match="with a new optimizer"):
+            optimizer.apply(gradients, others)
+    assert (np.asarray(a) == before).all()
+
+
 def test_variables_that_cannot_be_updated():
     """Float8 variables and variables unknown to `build` raise errors."""
     layer = layer_with({"kernel": np.ones([2, 2], "f4")})
