@@ -18,7 +18,7 @@ from albert_tf.base.settings import (
 )
 from albert_tf.data.builder.pairs import PairsConfig
 from albert_tf.data.masking import MaskingConfig
-from albert_tf.data.records.metadata import read_metadata
+from albert_tf.data.records.metadata import WORDS, read_metadata
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.ops import CompiledForTpu
 from albert_tf.tpu.chips import Topology, parse
@@ -82,6 +82,8 @@ def lengths(
     tokens, predictions = check.max_seq_length, check.max_predictions_per_seq
     if data_dir:
         metadata = read_metadata(data_dir)
+        rule = "`data_dir` must contain records made with --task=words."
+        require(metadata.task == WORDS, rule, data_dir=data_dir)
         tokens = tokens or metadata.max_seq_length
         predictions = predictions or metadata.max_predictions_per_seq
     longest = config.max_position_embeddings
@@ -201,6 +203,11 @@ def find_largest(step: Step, tried: dict[int, Compiled], memory: int) -> None:
 
 def write_step_file(config: TpuCheckConfig, step: Step, run, *configs) -> None:
     """Write the step file of a run, with the initial state of the run."""
+    names = "budget_hours", "depth_schedule", "mask_schedule"
+    changing = {n: getattr(run, n) for n in names if getattr(run, n)}
+    rule = "A step file contains a single step, for a fixed number of steps; "
+    rule += "omit the budget and the schedules, or write a file for each phase."
+    require(not changing, rule, **changing)
     if run.data_dir:
         architecture, strategy = step.plan.config, step.trainer.strategy
         records = run_setup.read(run.data_dir, architecture, True)

@@ -161,6 +161,35 @@ def test_a_step_file_has_the_flags_without_the_folders(
     assert len(written) == 1
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"budget_hours": 1.5},
+        {"depth_schedule": "1:0.5,2"},
+        {"mask_schedule": "0.3:0.5,0.15"},
+    ],
+)
+def test_a_step_file_has_no_budget_and_no_schedule(config_file, values):
+    """A step file cannot represent settings that change the step of a run."""
+    run = PretrainingConfig(albert_config_file=config_file, **values)
+    others = OptimizerConfig(), TrainingConfig(), DistributionConfig()
+    ((name, value),) = values.items()
+    with pytest.raises(InputError, match=f"single step.*: {name}={value}$"):
+        write_step_file(TpuCheckConfig(step_file="x"), "step", run, *others)
+
+
+def test_only_steps_on_words_are_planned(config_file, tmp_path):
+    """Records of phonemes, which train another model, are rejected."""
+    folder = str(tmp_path / "sounds")
+    settings = {"task": "phonemes", "masking": "dynamic"}
+    metrics = {"masked_symbol_accuracy": 0.1}
+    statistics = {"word_labels": 4, "by_frequency": metrics}
+    Metadata(8, 6, 50, "", {}, settings, statistics).write(folder)
+    run = PretrainingConfig(folder, albert_config_file=config_file)
+    with pytest.raises(InputError, match=f"task=words.*data_dir={folder}$"):
+        make_plan(TpuCheckConfig(), run, OptimizerConfig(), TrainingConfig())
+
+
 def test_a_step_file_starts_from_a_model_as_its_run_does(
     data_dir, pretrained_dir, config_file, tmp_path, monkeypatch
 ):
