@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import shutil
 import types
 
 import pytest
@@ -201,8 +202,12 @@ def test_records_without_a_tokenizer_are_noted(tmp_path, capsys):
 def test_a_resumed_run_reads_on_and_starts_from_no_other_model(
     data_dir, config, trained, tmp_path, monkeypatch
 ):
-    """A resumed run continues its data and ignores `init_checkpoint`."""
-    source, output = trained[1], tmp_path / "model"
+    """A resumed run continues its data and ignores `init_checkpoint`.
+
+    The folder may even have been removed in the meantime.
+    """
+    source, output = tmp_path / "source", tmp_path / "model"
+    shutil.copytree(trained[1], source)
     starts, sources = [], []
 
     def batches(data_dir, metadata, *, start, seed, **kwargs):
@@ -224,6 +229,7 @@ def test_a_resumed_run_reads_on_and_starts_from_no_other_model(
             training={"stop_step": stop_step},
             init_checkpoint=str(source),
         )
+        shutil.rmtree(source, ignore_errors=True)
     seed = tiny_pretraining.DEFAULTS["random_seed"]
     assert starts == [(0, seed), (16, seed)]
     assert sources == [str(source)]

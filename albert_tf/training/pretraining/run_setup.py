@@ -40,7 +40,12 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.model.phonemes import AlbertForPhonemes
 from albert_tf.text.symbols import load_vocabulary, vocabulary_in
 from albert_tf.text.vocabulary import Vocabulary
-from albert_tf.training import checkpoints, distribution, phases
+from albert_tf.training import (
+    checkpoint_files,
+    checkpoints,
+    distribution,
+    phases,
+)
 from albert_tf.training.distribution import DistributionConfig, with_dtype
 from albert_tf.training.objectives import PhonemeObjective, PretrainingObjective
 from albert_tf.training.optimizer import OptimizerConfig
@@ -222,7 +227,7 @@ def vocabulary_of(data_dir: str, source: str | None) -> Vocabulary | None:
 
     Records of the released code come without a tokenizer. For such records, the
     result is the tokenizer next to the records or in `source`, the directory of
-    the initial weights.
+    the initial weights or of the run to resume.
     """
     if is_described(data_dir):
         return load_vocabulary(data_dir)
@@ -461,7 +466,12 @@ def check_inputs(
         value, rule = getattr(pretraining, name), "With records of phonemes, "
         rule += f"`{name}` must keep its default, {default}."
         require(value == default, rule, **{name: value})
-    vocabulary = check_start(pretraining, config, folders)
+    if checkpoint_files.listed(pretraining.output_dir):
+        # A resumed run does not read its initial weights again.
+        first, source = next(iter(folders)), pretraining.output_dir
+        vocabulary = vocabulary_of(first, source)
+    else:
+        vocabulary = check_start(pretraining, config, folders)
     checkpoints.check_claim(pretraining.output_dir, config)
     if vocabulary:
         vocabulary.check_claim(pretraining.output_dir)
