@@ -392,10 +392,21 @@ def forward_flops(
     return {part: 2 * count for part, count in multiply_adds.items()}
 
 
-def training_flops(config: AlbertConfig, tokens: int, predictions: int) -> int:
+def training_flops(
+    config: AlbertConfig, tokens: int, predictions: int, words: int = 0
+) -> int:
     """Return the FLOPs of one sequence's forward and backward passes.
 
     Recomputed operations do not count, because the model does not require them.
+
+    Args:
+      config, tokens, predictions: as for `forward_flops`.
+      words: the number of words of a phoneme model, whose two heads are linear
+        and compute outputs for all tokens; 0 for other models.
     """
-    forward = sum(forward_flops(config, tokens, predictions).values())
-    return TRAINING_FACTOR * forward
+    parts = forward_flops(config, tokens, predictions)
+    if words:
+        classes = config.vocab_size + words
+        parts["masked-LM head"] = 2 * tokens * config.hidden_size * classes
+        del parts["sentence-order head"]
+    return TRAINING_FACTOR * sum(parts.values())

@@ -8,10 +8,10 @@ from albert_tf.base.console import counted
 from albert_tf.base.errors import require
 from albert_tf.base.packages import lacking
 from albert_tf.data.records.metadata import BY_FREQUENCY
-from albert_tf.model.config import training_flops
 from albert_tf.training import checkpoint_files, checkpoints, history
 from albert_tf.training.health import FiniteSteps, Monitor, masked_spread
 from albert_tf.training.history import HEALTH
+from albert_tf.training.phases import step_work
 from albert_tf.training.run import SIGTERM, Hook, Run
 from albert_tf.training.training_config import TrainingConfig
 
@@ -56,11 +56,7 @@ def make_monitor(run: Run, peak_flops: float | None = None) -> Monitor:
     """
     phase, trainer = run.phase, run.trainer
     metadata = phase.metadata
-    flops = training_flops(
-        trainer.model.config.with_layers(phase.layers),
-        metadata.max_seq_length,
-        metadata.max_predictions_per_seq,
-    )
+    flops = step_work(phase, trainer.model.config) / phase.batch_size
     masked = metadata.statistics.get("masked_share")
     return trainer.objective.monitor(
         metadata.max_seq_length,

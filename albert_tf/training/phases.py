@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from albert_tf.base.console import counted, format_table
 from albert_tf.base.errors import require
 from albert_tf.data.masking import DYNAMIC
-from albert_tf.data.records.metadata import TRAIN, Metadata
+from albert_tf.data.records.metadata import LABELS, TRAIN, Metadata
 from albert_tf.model.config import AlbertConfig, training_flops
 
 # A pattern for the end of a value in a schedule. A value may contain commas, as
@@ -300,6 +300,7 @@ def step_work(phase: Phase, config: AlbertConfig) -> float:
         config.with_layers(phase.layers),
         phase.metadata.max_seq_length,
         phase.metadata.max_predictions_per_seq,
+        phase.metadata.statistics.get(LABELS, 0),
     )
 
 

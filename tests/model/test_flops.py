@@ -8,6 +8,7 @@ from exporting import product_flops
 from albert_tf.model import config
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig, forward_flops
+from albert_tf.model.phonemes import AlbertForPhonemes
 
 
 @pytest.mark.slow_after(1)
@@ -65,3 +66,17 @@ def test_flops_of_several_blocks_with_fewer_heads():
     products = 2 * a * (8 * 11 * h) + 2 * a * outputs * (h + 11)
     assert found["attention"] == 2 * products
     assert found["feed-forward"] == 2 * outputs * 2 * h * i
+
+
+def test_flops_of_a_phoneme_model():
+    """Both linear heads of a phoneme model count, for every token.
+
+    The graph omits the words, whose scores are computed in a loop.
+    """
+    c = goldens.variant("shared")
+    model = AlbertForPhonemes(c, num_words=70)
+    traced = tf.function(lambda ids: model(ids)["symbol_logits"])
+    spec = tf.TensorSpec([1, 11], tf.int32)
+    graph = traced.get_concrete_function(spec).graph
+    forward = product_flops(graph) + 2 * 11 * c.hidden_size * 70
+    assert config.training_flops(c, 11, 10, words=70) == 3 * forward

@@ -18,6 +18,7 @@ from albert_tf.training.phases import (
     mean_work,
     read_schedule,
     read_schedules,
+    step_work,
     table_of,
 )
 
@@ -148,6 +149,15 @@ def test_work_is_the_mean_over_the_time_of_the_phases():
     )
     expected = 1 / (0.25 / first + 0.75 / second)
     assert mean_work(made, DEEP) == pytest.approx(expected)
+
+
+def test_work_includes_the_words_of_phonemes():
+    """The FLOPs of a step on phonemes include the head that predicts words."""
+    statistics = {"word_labels": 70}
+    metadata = dataclasses.replace(RECORDS["a"], statistics=statistics)
+    phase = Phase(0, 5, 8, metadata=metadata, layers=2)
+    work = training_flops(DEEP.with_layers(2), 64, 10, words=70)
+    assert step_work(phase, DEEP) == 8 * work
 
 
 def test_equal_steps_share_a_compilation():
