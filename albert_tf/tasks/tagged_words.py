@@ -31,6 +31,9 @@ TAG_NAMES = {
     *("chunk", "chunk_tag", "chunk_tags", "word_labels"),
 }
 DIVIDERS = r"[,\s]+"  # separates tags in a text
+# A list of texts as Python or NumPy prints it, which pandas writes to CSV.
+_QUOTED = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+PRINTED_LIST = re.compile(rf"\s*\[\s*{_QUOTED}(?:[,\s]+{_QUOTED})*\s*\]\s*")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,6 +96,10 @@ def words_in(row: Row, column: str, tags: Any) -> tuple[str, ...]:
     legal = isinstance(words, list) and all(isinstance(x, str) for x in words)
     if isinstance(value, str) and not legal:
         words = value
+        rule = f"{row.where}: a list in column {column} must be JSON, such as "
+        rule += '["New", "York"].'
+        is_list = PRINTED_LIST.fullmatch(words)
+        require(not is_list, rule, **{column: brief(words)})
         spaced = isinstance(tags, list) and len(words.split()) == len(tags)
         parts = split_words(words)
         if spaced and len(parts) != len(tags):
@@ -108,6 +115,10 @@ def tags_in(row: Row, column: str) -> list[str | None]:
     tags, where = cell(row, column, "label_column"), row.label_where
     tags = json_cell(tags, list)
     if isinstance(tags, str):
+        rule = f"{where}: column {column} must have tags separated by spaces, "
+        rule += 'or a JSON list such as ["B-PER", "O"].'
+        is_list = tags.lstrip().startswith("[")
+        require(not is_list, rule, **{column: brief(tags)})
         tags = re.split(DIVIDERS, tags.strip()) if tags.strip() else []
     rule = f"{where}: column {column} must be a list of tags."
     require(isinstance(tags, list), rule, **{column: brief(tags)})

@@ -77,6 +77,31 @@ def test_cells_without_words_or_tags():
             tags_in(row, "w")
 
 
+@pytest.mark.parametrize(
+    ("words", "tags"),
+    [
+        ("['it\\'s', \"so\"]", "['O', 'B-X']"),
+        (" ['its' 'so']\n", "['O' 'B-X']"),
+        ("['its'\n 'so']", "[0 3]"),
+    ],
+)
+def test_a_list_in_a_text_is_json(words, tags):
+    """A list as Python or NumPy prints it is an error, not words or tags.
+
+    pandas writes such lists to CSV; split at spaces, they would have as many
+    words as tags.
+    """
+    (row,) = rows_of(w=[words], g=[tags])
+    for number in (None, 2):
+        with pytest.raises(InputError, match="f:1: a list in column w .* JSON"):
+            words_in(row, "w", number and ["O"] * number)
+    with pytest.raises(InputError, match="f:1: column g must have tags .* JS"):
+        tags_in(row, "g")
+    quoted, tags = rows_of(w=["['its' she sang]", "[its] 'so'"], g=["O", "B-X"])
+    assert words_in(quoted, "w", ["O"] * 3) == ("['its'", "she", "sang]")
+    assert tags_in(tags, "g") == ["B-X"]
+
+
 def test_a_sentence_in_a_row():
     """For prediction, a sentence may lack tags.
 
