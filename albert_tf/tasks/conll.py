@@ -289,14 +289,17 @@ def is_table_of(
     if id_column or sentence_column(header):
         return True
 
-    def several(line: Line, number: str, divider: str) -> bool:
+    def parts(line: Line, number: str, divider: str) -> list[str]:
         cell = "".join(line.cells[int(number) - 1 : int(number)])
-        return len(re.split(divider, cell.strip())) > 1
+        return re.split(divider, cell.strip())
 
+    lines = [*itertools.chain(*sentences)]
+    # Examples for prediction may have a column of empty tags.
+    has_tags = bool(tag) and any(any(parts(x, tag, DIVIDERS)) for x in lines)
     return bool(word) and any(
-        several(line, word, r"\s+")
-        and (not tag or several(line, tag, DIVIDERS))
-        for line in itertools.chain(*sentences)
+        len(parts(line, word, r"\s+")) > 1
+        and (not has_tags or len(parts(line, tag, DIVIDERS)) > 1)
+        for line in lines
     )
 
 

@@ -131,7 +131,7 @@ def sentence_in(row: Row, words: str, tags: str, tagged: bool) -> Sentence:
     if tagged or row.values.get(tags) is not None:
         row_tags = tags_in(row, tags)
     texts = words_in(row, words, row_tags)
-    if row_tags is None:
+    if row_tags is None or not (tagged or row_tags) and texts:
         return Sentence(texts, None, row.where, None)
     require(
         len(row_tags) == len(texts),

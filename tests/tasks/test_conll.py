@@ -326,6 +326,22 @@ def test_a_tag_is_in_the_last_of_several_columns(tmp_path, tag, expected):
     assert columns(found) == [("a", expected)]
 
 
+def test_empty_tags_do_not_join_sentences(tmp_path):
+    """For prediction, a column of empty tags has no effect.
+
+    In a table of sentences, every row is a sentence with or without it; in a
+    table of words, the rows of a sentence belong together.
+    """
+    for text, names in (
+        ("tokens,ner_tags\nJo sang,\nShe left Rome,\n", [2, 3]),
+        ("tokens\nJo sang\nShe left Rome\n", [2, 3]),
+        ("word,tag\nJo,\nsang,\n,\nShe,\nleft,\nRome,\n", [2, 3]),
+    ):
+        found = read(tmp_path, text, tags=False, name="t.csv")
+        assert [len(s.words) for s in found] == names
+        assert not any(s.tags for s in found)
+
+
 def test_several_words_with_one_tag_are_one_word(tmp_path):
     """A line is a sentence only if it has several words and several tags."""
     lines = "word\ttag\nNew York\tB-LOC\nis\tO\n"

@@ -103,19 +103,25 @@ def test_a_list_in_a_text_is_json(words, tags):
 
 
 def test_a_sentence_in_a_row():
-    """For prediction, a sentence may lack tags.
+    """For prediction, a sentence may lack tags, even if there is a column.
 
-    A list of tags must always be as long as the list of words.
+    Any other list of tags must be as long as the list of words.
     """
-    (row,) = rows_of(w=["a b"], g=[["O", None]], short=[["O"]], none=[None])
-    for tags in ("g", "none", "absent"):
+    empty = {"none": [None], "blank": [" "], "empty": [[]]}
+    (row,) = rows_of(w=["a b"], g=[["O", None]], short=[["O"]], **empty)
+    for tags in ("g", "none", "absent", "blank", "empty"):
         sentence = sentence_in(row, "w", tags, False)
         assert (sentence.words, sentence.tags) == (("a", "b"), None)
+    for tags in ("blank", "empty"):
+        with pytest.raises(InputError, match="f:1: every .* words=2, tags=0"):
+            sentence_in(row, "w", tags, True)
     with pytest.raises(InputError, match="f:1: every word.*: tag 1=None"):
         sentence_in(row, "w", "g", True)
     for tagged in (True, False):
         with pytest.raises(InputError, match="f:1: every .* words=2, tags=1"):
             sentence_in(row, "w", "short", tagged)
+    (row,) = rows_of(w=[""], g=[[]])
+    assert sentence_in(row, "w", "g", False).tags == ()
 
 
 def test_words_are_joined_to_sentences():
