@@ -9,6 +9,7 @@ from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.base.settings import FLAG_FILE
 from albert_tf.finetuning.evaluation import (
+    METRICS_FILE,
     Metrics,
     TaskEvaluator,
     bucketed,
@@ -277,7 +278,7 @@ def finish(
       final: the checkpoint with the final weights.
     """
     metrics, chief = {}, distribution.is_chief(trainer.strategy)
-    fingerprint = ""
+    fingerprint, measured = "", {"task": ",".join(jobs)}
     flags = files.join(s.run.output_dir, FLAG_FILE)
     for name, job in jobs.items():
         folder = files.join(s.run.output_dir, name)
@@ -292,9 +293,14 @@ def finish(
         splits = write_report(folder, job, evaluators[name], chief, fingerprint)
         if chief:
             save_threshold(folder, evaluators[name])
+            # Includes earlier results of the same weights on other splits.
+            written = files.read_optional_json(folder, METRICS_FILE).items()
+            measured |= {
+                f"{name}_{k}": x for k, x in written if isinstance(x, dict)
+            }
         metrics |= {f"{name}_{split}": x for split, x in splits.items()}
-    if metrics and chief:
-        write_metrics(s.run.output_dir, {"task": ",".join(jobs), **metrics})
+    if chief:
+        write_metrics(s.run.output_dir, measured)
     return metrics
 
 

@@ -400,6 +400,24 @@ def test_a_run_of_several_tasks_that_ends_early(
     assert contents(output) == before
 
 
+@eagerly()
+def test_metrics_of_several_tasks_are_of_the_current_weights(
+    data_dir, shallow, tmp_path
+):
+    """A run that continues without an evaluation drops the earlier metrics.
+
+    They are of other weights. This holds for each task's folder too.
+    """
+    output = tmp_path / "o"
+    values = arguments(data_dir, shallow, output, num_train_steps=1)
+    metrics = run(**values)
+    assert len(metrics) == 2
+    assert read(output) == {"task": "sst-2,rte"} | metrics
+    assert run(**values | {"do_eval": False, "num_train_steps": 2}) == {}
+    assert read(output) == {"task": "sst-2,rte"}
+    assert read(output / "rte").keys() == {"task", "model"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["another model", "other lengths"])
 def test_a_run_that_is_refused_changes_nothing(
