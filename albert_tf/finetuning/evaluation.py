@@ -278,6 +278,15 @@ def check_results(folder: str, of_seeds: bool) -> None:
         check_unused("output_dir", folder, RESULT_FILES)
 
 
+def stored_metrics(folder: str) -> Metrics:
+    """Return the metrics by split in a folder's `metrics.json`, if any.
+
+    `write_report` drops the metrics of earlier weights from this file.
+    """
+    values = files.read_optional_json(folder, METRICS_FILE)
+    return {k: x for k, x in values.items() if isinstance(x, dict)}
+
+
 def write_metrics(output_dir: str, values: dict) -> None:
     """Write all values except None to `metrics.json`."""
     measured = {k: v for k, v in values.items() if v is not None}

@@ -39,6 +39,7 @@ from albert_tf.finetuning.finetuning_trainer import (
 from albert_tf.finetuning.multitask import finetune_together
 from albert_tf.finetuning.soft_targets import objective_of, teach
 from albert_tf.tasks.registry import is_finetuned
+from albert_tf.tasks.task import Task
 from albert_tf.training import checkpoints, distribution
 from albert_tf.training.evaluator import Evaluator
 from albert_tf.training.history import RunResult
@@ -150,23 +151,28 @@ def summary(runs: dict[int, Metrics]) -> Metrics:
     }
 
 
-def write_summary(
-    output_dir: str, task: str, best_metric: tuple[str, str], runs: dict
-) -> Metrics:
+def write_summary(output_dir: str, task: Task, seeds: Iterable[int]) -> Metrics:
     """Write the `metrics.json` of all seeds; return the summary.
+
+    The summary covers all splits that each seed's folder has results for.
 
     Args:
       output_dir: the folder that contains the runs' folders.
-      task: the task's name.
-      best_metric: the split and the metric that determine the best run.
-      runs: {seed: metrics by split}.
+      task: the task.
+      seeds: the seeds of the runs.
     """
+    folders = {seed: seed_dir(output_dir, seed) for seed in seeds}
+    stored = {k: evaluation.stored_metrics(x) for k, x in folders.items()}
+    first = next(iter(stored.values()))
+    splits = [k for k in first if all(k in run for run in stored.values())]
+    runs = {seed: {k: run[k] for k in splits} for seed, run in stored.items()}
     values = summary(runs)
-    metadata = {"task": task, "seeds": list(runs)}
-    split, metric = best_metric
-    if split in next(iter(runs.values())):
-        best = max(runs, key=lambda seed: runs[seed][split][metric])
-        metadata["best"] = seed_dir(output_dir, best)
+    metadata = {"task": task.name, "seeds": list(runs)}
+    # Evaluation, if there was one, determines the best run.
+    split = min(splits, key=lambda k: not k.startswith("eval"), default="")
+    if split and task.main_metric in first[split]:
+        best = max(runs, key=lambda seed: runs[seed][split][task.main_metric])
+        metadata["best"] = folders[best]
     by_seed = {str(seed): run for seed, run in runs.items()}
     evaluation.write_metrics(
         output_dir, {**metadata, **values, "runs": by_seed}
@@ -213,10 +219,9 @@ def run_seeds(
         print(f"Seed {seed}: {seed_settings.run.output_dir}", flush=True)
         runs[seed] = run_job(seed_settings, job, strategy)
         keras.backend.clear_session()
-    if not all(runs.values()) or not distribution.is_chief(strategy):
+    if None in runs.values() or not distribution.is_chief(strategy):
         return {}
-    names = (job.eval or job.predict)[0].name, job.task.main_metric
-    return write_summary(s.run.output_dir, job.task.name, names, runs)
+    return write_summary(s.run.output_dir, job.task, runs)
 
 
 def for_ensemble(s: Settings, job: Job) -> Job:

@@ -9,11 +9,11 @@ from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.base.settings import FLAG_FILE
 from albert_tf.finetuning.evaluation import (
-    METRICS_FILE,
     Metrics,
     TaskEvaluator,
     bucketed,
     save_threshold,
+    stored_metrics,
     write_metrics,
     write_report,
 )
@@ -293,11 +293,8 @@ def finish(
         splits = write_report(folder, job, evaluators[name], chief, fingerprint)
         if chief:
             save_threshold(folder, evaluators[name])
-            # Includes earlier results of the same weights on other splits.
-            written = files.read_optional_json(folder, METRICS_FILE).items()
-            measured |= {
-                f"{name}_{k}": x for k, x in written if isinstance(x, dict)
-            }
+            stored = stored_metrics(folder).items()
+            measured |= {f"{name}_{split}": x for split, x in stored}
         metrics |= {f"{name}_{split}": x for split, x in splits.items()}
     if chief:
         write_metrics(s.run.output_dir, measured)

@@ -18,7 +18,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.finetuning import evaluation
 from albert_tf.finetuning import finetune as finetuning_run
 from albert_tf.finetuning.finetune import for_ensemble, summary
-from albert_tf.finetuning.finetuning_setup import Job, Split
+from albert_tf.finetuning.finetuning_setup import Job
 from albert_tf.tasks.registry import find
 from albert_tf.text.tokenizers import load_saved_tokenizer
 from albert_tf.training import checkpoints
@@ -101,29 +101,66 @@ def test_medians_of_three():
     assert found["eval_std"]["f1"] == pytest.approx((13 / 300) ** 0.5)
 
 
+def run_seeds(monkeypatch, tmp_path, run_job, number, **values):
+    """Return the summary of runs from seed 7, with a function for one run."""
+    monkeypatch.setattr(finetuning_run, "run_job", run_job)
+    values |= {"output_dir": str(tmp_path), "do_train": True}
+    s = build(model_dir="m", num_seeds=number, random_seed=7, **values)
+    job = Job(find("classification"), None, None, (), (), ())
+    strategy = make_strategy(DistributionConfig())
+    return finetuning_run.run_seeds(s, job, strategy)
+
+
 def test_the_best_seed_is_that_of_the_evaluation(tmp_path, monkeypatch):
     """The best seed does not depend on metrics of a labeled test set."""
-    scores = {7: (0.5, 0.9), 8: (0.6, 0.1)}
+    scores = {7: (0.9, 0.5), 8: (0.1, 0.6)}
 
     def run_job(s, job, strategy):
         seed = s.training.random_seed
         values = scores[seed]
         folder = str(tmp_path / f"seed_{seed}")
         assert (s.run.output_dir, s.run.num_seeds) == (folder, 1)
-        return {
+        metrics = {
             split: {"accuracy": value}
-            for split, value in zip(("eval", "predict"), values, strict=True)
+            for split, value in zip(("predict", "eval"), values, strict=True)
         }
+        evaluation.write_metrics(folder, metrics)
+        return metrics
 
-    monkeypatch.setattr(finetuning_run, "run_job", run_job)
-    values = {"output_dir": str(tmp_path), "do_train": True}
-    s = build(model_dir="m", num_seeds=2, random_seed=7, **values)
-    splits = [(Split(name, (), None),) for name in ("eval", "predict")]
-    job = Job(find("classification"), None, None, (), *splits)
-    strategy = make_strategy(DistributionConfig())
-    finetuning_run.run_seeds(s, job, strategy)
+    run_seeds(monkeypatch, tmp_path, run_job, 2)
     written = read(tmp_path)
     assert written["best"] == str(tmp_path / "seed_8")
+
+
+def test_the_summary_is_of_what_each_seed_has(tmp_path, monkeypatch):
+    """The summary covers the splits for which every seed has results.
+
+    Results of an earlier run count as long as they are in the seeds' folders,
+    from which `write_report` drops those of earlier weights.
+    """
+    stored = {
+        7: {"eval": {"accuracy": 0.5}, "predict": {"accuracy": 0.75}},
+        8: {"eval": {"accuracy": 0.25}, "predict": {"accuracy": 1.0}},
+        9: {"eval": {"accuracy": 0.0}},
+    }
+
+    def run_job(s, job, strategy):
+        metrics = stored[s.training.random_seed]
+        evaluation.write_metrics(s.run.output_dir, {"model": "m"} | metrics)
+        return {}
+
+    found = run_seeds(monkeypatch, tmp_path, run_job, 2)
+    assert found["eval_median"] == {"accuracy": 0.375}
+    assert found["predict_max"] == {"accuracy": 1.0}
+    found = run_seeds(monkeypatch, tmp_path, run_job, 3)
+    assert found["eval_median"] == {"accuracy": 0.25}
+    assert not any(name.startswith("predict") for name in found)
+    assert read(tmp_path)["best"] == str(tmp_path / "seed_7")
+    stored |= dict.fromkeys(stored, {})  # trained further, without evaluation
+    assert run_seeds(monkeypatch, tmp_path, run_job, 3) == {}
+    runs = {"7": {}, "8": {}, "9": {}}
+    expected = {"task": "classification", "seeds": [7, 8, 9], "runs": runs}
+    assert read(tmp_path) == expected
 
 
 def steps_of_seeds(monkeypatch, tmp_path, ends, **values):
@@ -141,11 +178,7 @@ def steps_of_seeds(monkeypatch, tmp_path, ends, **values):
         limit.end(run)
         return metrics
 
-    monkeypatch.setattr(finetuning_run, "run_job", run_job)
-    values |= {"output_dir": str(tmp_path), "do_train": True}
-    s = build(model_dir="m", num_seeds=3, random_seed=7, **values)
-    job = Job(find("classification"), None, None, (), (), ())
-    finetuning_run.run_seeds(s, job, make_strategy(DistributionConfig()))
+    run_seeds(monkeypatch, tmp_path, run_job, 3, **values)
     return begun
 
 
