@@ -132,7 +132,7 @@ class RecipeConfig:
         )
         for name in self.freeze:
             require(
-                name in PARTS or re.fullmatch(r"encoder_\d+", name),
+                name in PARTS or re.fullmatch(r"encoder_(0|[1-9][0-9]*)", name),
                 f"`freeze` must list only {', '.join(PARTS)} or encoder_N.",
                 freeze=name,
             )

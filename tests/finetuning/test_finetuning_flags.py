@@ -131,6 +131,7 @@ def test_settings_with_surprising_effects_are_noted(
         ({"freeze": ("top",)}, "freeze=top"),
         ({"freeze": ("encoder_1",)}, "freeze=encoder_1"),
         ({"freeze": ("encoder_0x",)}, "freeze=encoder_0x"),
+        ({"freeze": ("encoder_00",)}, "freeze=encoder_00"),
         ({"freeze": ("encoder",), "init": "random"}, "init=random"),
         ({"early_stopping": 2}, "early_stopping=2"),
         ({"plateau_patience": 2, "do_eval": True}, "schedule=corrected"),
