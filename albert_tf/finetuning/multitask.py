@@ -305,14 +305,22 @@ def claim_task_folders(s: Settings, jobs: dict[str, Job]) -> dict[str, Job]:
     """Create the folders of the run and its tasks; return the tasks' jobs."""
     output_dir = s.run.output_dir
     folders = {files.join(output_dir, name): job for name, job in jobs.items()}
+    resumes = checkpoints.has_weights(output_dir)
     require(
-        all(map(is_finetuned, folders))
-        or not checkpoints.has_weights(output_dir),
+        all(map(is_finetuned, folders)) or not resumes,
         "`output_dir` must not contain a model of different tasks; choose "
         "another folder.",
         output_dir=output_dir,
         task=",".join(jobs),
     )
+    for folder in folders:
+        require(
+            resumes or not checkpoints.has_weights(folder),
+            "A task's folder in `output_dir` must not contain another run's "
+            "model; choose another folder.",
+            output_dir=output_dir,
+            model=folder,
+        )
     return dict(zip(jobs, claim_folders(s, BEST_METRIC, folders), strict=True))
 
 

@@ -242,6 +242,24 @@ def test_portions_are_of_equal_parts(
         finetune_together(s)
 
 
+def test_a_task_does_not_replace_another_run(data_dir, pretrained, tmp_path):
+    """A run of several tasks rejects a folder with a single task's model.
+
+    Its own models would replace that model, whose `best/` would then be read
+    instead of them.
+    """
+    s, jobs = prepared(arguments(data_dir, pretrained, tmp_path))
+    job, folder = jobs["rte"], str(tmp_path / "rte")
+    checkpoints.create_model_dir(folder, job.config)
+    job.task.save(folder)
+    best = os.path.join(folder, checkpoints.BEST)
+    checkpoints.save(best, {"x": tf.Variable(1.0)}, 1)
+    before = contents(tmp_path)
+    with pytest.raises(InputError, match="another run's model.*model=.*/rte"):
+        finetune_together(s)
+    assert contents(tmp_path) == before
+
+
 def equal_tasks(dropout):
     """Return a model of two tasks with equal heads, its loss and a batch."""
     row = TASKS["classification"].updated(classifier_dropout=dropout)
