@@ -159,6 +159,10 @@ class Answers:
         max_answers = min(width, self.task.config.n_best_size)
         rows, *columns = self._sorted(request.windows, score, starts, ends)
         candidates = self._texts(context, rows, *columns)
+        # A piece may consist of characters without width.
+        visible = tf.where(candidates["answers"] != "")[:, 0]
+        rows = tf.gather(rows, visible)
+        candidates = {k: tf.gather(x, visible) for k, x in candidates.items()}
         keys = tf.strings.join(
             [tf.strings.as_string(rows), candidates["answers"]], " "
         )
