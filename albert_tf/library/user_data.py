@@ -38,6 +38,21 @@ def listed(values: Any, name: str) -> list:
     return [decoded(value) for value in values]
 
 
+def has_columns(x: Any) -> bool:
+    """Return whether `x` is a table in memory with named columns.
+
+    A pandas frame has `columns`; `datasets` and pyarrow tables have
+    `column_names`. A pandas series has neither.
+    """
+    attributes = "columns", "column_names"
+    return isinstance(x, Mapping) or any(hasattr(x, a) for a in attributes)
+
+
+def columns_of(table: Any) -> list:
+    """Return the names of a table's columns."""
+    return list(getattr(table, "column_names", table))
+
+
 def label_rows(y: Any, labels: Sequence[str]) -> Any:
     """Return labels; convert a frame or a dict of columns to rows.
 
@@ -47,9 +62,9 @@ def label_rows(y: Any, labels: Sequence[str]) -> Any:
       labels: the task's labels, in the order of the columns; () if the task has
         none.
     """
-    if not (isinstance(y, Mapping) or hasattr(y, "columns")):
+    if not has_columns(y):
         return y
-    names = {str(name): name for name in y}
+    names = {str(name): name for name in columns_of(y)}
     if len(names) == 1:
         return y[next(iter(names.values()))]
     rule = "`y` must have one column"
@@ -83,8 +98,10 @@ def text_columns(x: Any, columns: TableColumns) -> dict[str, list]:
     """
     names = columns.texts
     rule = f"Texts must have the columns {', '.join(names)}."
-    if isinstance(x, Mapping) or hasattr(x, "columns"):
-        require(set(names) <= set(x), rule, columns=", ".join(map(str, x)))
+    if has_columns(x):
+        available = columns_of(x)
+        shown = ", ".join(map(str, available))
+        require({*names} <= {*available}, rule, columns=shown)
         parts = [x[name] for name in names]
     elif len(names) == 1:
         parts = [x]
@@ -102,9 +119,11 @@ def text_columns(x: Any, columns: TableColumns) -> dict[str, list]:
     }
 
 
-def width_of(x: Any) -> int:
-    """Return the number of text columns, given columns, rows or a table."""
-    if len(shape := getattr(x, "shape", ())) == 2:  # an array or a frame
+def width_of(x: Any) -> int | None:
+    """Return the number of text columns, or None if the columns have names."""
+    if is_source(x):
+        return None
+    if len(shape := getattr(x, "shape", ())) == 2:  # an array
         return shape[1]
     in_rows = isinstance(x, list) and x and isinstance(x[0], list | tuple)
     columns = x[0] if in_rows else x
@@ -113,13 +132,11 @@ def width_of(x: Any) -> int:
 
 def is_source(x: Any) -> bool:
     """Return whether `x` is a path, or a table with named columns."""
-    if isinstance(x, str | os.PathLike | Mapping | InMemoryTable):
+    if isinstance(x, str | os.PathLike | InMemoryTable):
         return True
     if isinstance(x, Sequence):
         return bool(x) and isinstance(x[0], Mapping)
-    # pandas frames have `columns`; `datasets` and pyarrow tables have
-    # `column_names`. A pandas series has neither.
-    return hasattr(x, "columns") or hasattr(x, "column_names")
+    return has_columns(x)
 
 
 def is_single_text(x: Any, extra_columns: Sequence) -> bool:
@@ -317,7 +334,12 @@ def texts_of(
     dataset: tf.data.Dataset, columns: TableColumns, text_rank: int
 ) -> Any:
     """Return all texts of a data set, which may be labeled or batched."""
-    dataset = with_ranks(dataset)
+    dataset, name = with_ranks(dataset), columns.texts[0]
+    if text_rank and isinstance(dataset.element_spec, Mapping):
+        rule = f"Texts must have the column {name}."
+        spec = dataset.element_spec
+        require(name in spec, rule, columns=", ".join(spec))
+        dataset = dataset.map(lambda row: row[name])
     spec = dataset.element_spec
     labeled = isinstance(spec, tuple) and (
         len(columns.texts) == 1 or isinstance(spec[0], tuple | dict)

@@ -104,8 +104,9 @@ class Embedding(Task):
         rule = "Texts must be a list, or a tuple of two or three lists."
         require((width or 0) <= len(names), rule, columns=width)
         rule = "Scores need pairs of texts, a tuple of two lists."
-        require(width == 2 or not labeled, rule, columns=width)
-        return TableColumns(names[:width], DEFAULT_COLUMNS.label[0])
+        require(width in (None, 2) or not labeled, rule, columns=width)
+        names = names[: 2 if labeled else width]
+        return TableColumns(names, DEFAULT_COLUMNS.label[0])
 
     def in_memory(self):
         return dataclasses.replace(self, columns=DEFAULT_COLUMNS)

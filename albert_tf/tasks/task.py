@@ -260,7 +260,7 @@ class Task(abc.ABC):
         """Return the columns from which to read texts and labels.
 
         Args:
-          width: the number of text columns, or None for the maximum.
+          width: the number of text columns, or None if the columns have names.
           labeled: whether there are labels.
         """
 

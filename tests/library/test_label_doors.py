@@ -291,7 +291,10 @@ def test_a_mistake_is_named_as_it_was_passed(
 
 
 def test_a_batch_of_raw_texts_is_not_a_sentence(words):
-    """Each text of a data set, batched or not, is split into words."""
+    """Each text of a data set, batched or not, is split into words.
+
+    The elements may be texts, or dicts with a column of texts.
+    """
     model = model_of(*TAGGER, words, labels=TAGS)
     tags = tf.ragged.constant([[0, 1, 2]] * 3)
 
@@ -308,6 +311,11 @@ def test_a_batch_of_raw_texts_is_not_a_sentence(words):
     for data in (texts, texts.batch(2), both, both.ragged_batch(2), split):
         assert predicted(data) == WORDS
     assert predicted(split.ragged_batch(2)) == WORDS
+    for data in (texts, texts.batch(2), split, split.ragged_batch(2)):
+        named = data.map(lambda words: {"tokens": words, "id": "a b"})
+        assert predicted(named) == WORDS
+    with pytest.raises(InputError, match="the column tokens. .*columns=text$"):
+        predicted(texts.map(lambda words: {"text": words}))
     for data in (both, both.ragged_batch(2)):
         found = []
         for batch in user_data.in_batches(data, model.task.text_rank):

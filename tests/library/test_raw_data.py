@@ -23,11 +23,19 @@ TASK = dataclasses.replace(find("classification"), labels=("1", "2", "3"))
 def test_a_frame_beside_labels_is_its_column():
     """If labels are passed, a frame provides the column of texts.
 
-    Errors quote the beginning of an argument.
+    A table of pyarrow or `datasets` also provides columns. Errors quote the
+    beginning of an argument.
     """
     frame = pytest.importorskip("pandas").DataFrame({"id": [7], "text": ["a"]})
-    table = user_data.table_of(frame, ["good"], COLUMNS)
-    assert table.data == {"text": ["a"], "label": ["good"]}
+    arrow = pytest.importorskip("pyarrow").Table.from_pandas(frame)
+    dataset = pytest.importorskip("datasets").Dataset.from_pandas(frame)
+    for x in (frame, arrow, dataset):
+        table = user_data.table_of(x, ["good"], COLUMNS)
+        assert table.data == {"text": ["a"], "label": ["good"]}
+        found = user_data.label_rows(x, ["text", "id"])
+        assert found == [["a", 7]]
+        with pytest.raises(InputError, match="columns t. .*columns=id, text$"):
+            user_data.table_of(x, ["good"], TableColumns(("t",), "label"))
     with pytest.raises(InputError, match="`y` must be a list with a value"):
         user_data.listed(frame, "y")
     with pytest.raises(InputError, match=f"Received: y='{'x' * 59}$"):
@@ -70,10 +78,11 @@ def test_sources_are_told_from_texts(tmp_path):
         arrow,
     ):
         assert user_data.is_source(source)
+        assert user_data.width_of(source) is None
     for texts in ([], ["a"], ("a", "b"), [1, {"text": "a"}], frame["text"]):
         assert not user_data.is_source(texts)
     for texts, width in (
-        *(("a", 1), ([], 1), (["a", "b"], 1)),
+        *(([], 1), (["a", "b"], 1), (np.array([["a", "b"]]), 2)),
         *((("a", "b"), 2), ([("a", "b", "c")], 3), ([["a", "b"], "c"], 2)),
     ):
         assert user_data.width_of(texts) == width

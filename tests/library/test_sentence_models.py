@@ -237,14 +237,24 @@ def test_the_end_of_the_data_causes_no_warning(shallow, recwarn):
 
 
 def test_rated_pairs_may_be_a_table(shallow):
-    """A model's score is the same for rated pairs in any kind of table."""
+    """A model's score is the same for rated pairs in any kind of table.
+
+    A table with named columns may have other columns too. It may contain the
+    scores, or they may be a separate list.
+    """
     pandas = pytest.importorskip("pandas")
     model = Embedder.load(shallow)
     rows = list(zip(TEXTS, TEXTS[::-1], strict=True))
     frame = pandas.DataFrame(rows, columns=["text", "text_pair"])
+    wide = frame.assign(id=range(16), score=NUMBERS, negative="a")
+    arrow = pytest.importorskip("pyarrow").Table.from_pandas(wide)
+    tables = frame, wide, arrow, frame.to_dict("list")
     wanted = model.score((TEXTS, TEXTS[::-1]), NUMBERS)
-    for table in (rows, np.array(rows), frame):
+    for table in (rows, np.array(rows), *tables):
         assert model.score(table, NUMBERS) == pytest.approx(wanted)
+    for table in (wide, arrow, wide.to_dict("list"), wide.to_dict("records")):
+        assert model.score(table) == pytest.approx(wanted)
+        assert model.encode(table).shape == (16, 16)
 
 
 @pytest.mark.slow
