@@ -359,11 +359,12 @@ class SentencePieceReader:
         For `rows`, see `hub_tokenizer.read_tokenizer`.
         """
         pieces = self.proto.pieces
-        config = self.text_config()
+        config, markers = self.text_config(), self.hub.markers()
         for token in self.hub.content.get("added_tokens", ()):
             id, special = token["id"], flag_of(token, "special", False)
             in_vocabulary = id < len(pieces) and pieces[id].type == NORMAL
-            if in_vocabulary and not special:
+            is_marker = id < len(pieces) and token["content"] in markers
+            if is_marker or (in_vocabulary and not special):
                 self._report_unsupported(
                     f"the added piece {token['content']}, which is in the "
                     "vocabulary,"

@@ -57,15 +57,17 @@ def wordpiece_tokenizer(
         lines, content = json_pieces, b""
     config = wordpiece_config(hub)
     added = fitting(hub, hub.added(len(lines)), rows)
+    in_texts = [piece.piece for piece in added if not piece.special]
+    for name in [*sorted(hub.markers() & {*lines}), *in_texts]:
+        if text_of_piece("wordpiece", config, name) is None:
+            hub.differences.append(
+                f"the added piece {name} never matches, because WordPiece "
+                "splits it"
+            )
     for piece in added:
         while len(lines) < piece.id:
             lines.append(f"[unused{len(lines)}]")
         text = text_of_piece("wordpiece", config, piece.piece)
-        if not piece.special and text is None:
-            hub.differences.append(
-                f"the added piece {piece.piece} never matches, because "
-                "WordPiece splits it"
-            )
         is_new = text and not piece.special and text not in lines
         lines.append(text if is_new else piece.piece)
     renamed = rename_special(hub, lines, "wordpiece")

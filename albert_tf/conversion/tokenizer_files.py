@@ -177,15 +177,30 @@ class HubFiles:
         pieces: dict[int, Added] = {}
         listed = files.read_optional_json(self.folder, ADDED_TOKENS)
         special_names = {self.name(role) for role in ROLES}
+        markers = self.markers()
         for piece, id in listed.items():
             pieces[id] = Added(id, piece, piece in special_names)
         decoder = self.settings.get("added_tokens_decoder") or {}
         tokens = [{**token, "id": int(id)} for id, token in decoder.items()]
         for token in [*tokens, *self.content.get("added_tokens", ())]:
-            special = flag_of(token, "special", False)
-            pieces[token["id"]] = Added(token["id"], token["content"], special)
+            id, piece = token["id"], token["content"]
+            special = flag_of(token, "special", False) and piece not in markers
+            pieces[id] = Added(id, piece, special)
         check_ids(pieces, size)
         return [pieces[id] for id in sorted(pieces) if id >= size]
+
+    def markers(self) -> set[str]:
+        """Return the special pieces that mark parts of a text, like `[E1]`.
+
+        The settings list them. Unlike the other special pieces, texts contain
+        them.
+        """
+        listed: list = []
+        for key in ("additional_special_tokens", "extra_special_tokens"):
+            tokens = self.settings.get(key) or []
+            listed += tokens.values() if isinstance(tokens, dict) else tokens
+        names = {x["content"] if isinstance(x, dict) else x for x in listed}
+        return names - {self.name(role) for role in ROLES}
 
     def name(self, role: str) -> str | None:
         """Return a special piece's name in the settings, or None if missing."""

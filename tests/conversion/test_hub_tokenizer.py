@@ -44,6 +44,48 @@ def test_special_pieces_of_other_names(tmp_path):
             assert again.encode_masked(text) == plain
 
 
+MARKERS = [
+    {"additional_special_tokens": ["[E1]", {"content": "zed"}, "<mask>"]},
+    {"extra_special_tokens": ["[E1]", "zed", "<mask>"]},
+    {"extra_special_tokens": {"one": "[E1]", "two": "zed", "three": "<mask>"}},
+]
+
+
+@pytest.mark.parametrize("settings", MARKERS, ids=["list", "new", "dict"])
+def test_markers_are_found_in_texts(settings, tmp_path):
+    """Special pieces that have no role, such as markers, are found in texts.
+
+    The settings list these pieces. Texts do not contain other special pieces.
+    """
+    tokenizer = vocabularies.english()
+    content, size = tokenizer_json(tokenizer), tokenizer.vocab_size
+    for id, name in enumerate(("[E1]", "[E2]", "zed", "<mask>"), size):
+        row = {"id": id, "content": name, "special": True}
+        content["added_tokens"].append(row)
+    folder = write(tmp_path, content, mask_token="<mask>", **settings)
+    again, _ = read_tokenizer(folder)
+    ids = again.encode("the [E1]cat [E2] zed <mask>")
+    assert [id - size for id in ids if id >= size] == [0, 2]
+
+
+def test_markers_of_the_vocabulary_are_named(tmp_path):
+    """A warning names a marker that a tokenizer would not find in texts."""
+    settings = {"additional_special_tokens": ["[X1]"]}
+    content = word_pieces()
+    vocab = content["model"]["vocab"]
+    vocab["[X1]"] = len(vocab)
+    _, warnings = read_tokenizer(write(tmp_path, content, **settings))
+    (warning,) = [line for line in warnings if "[X1]" in line]
+    assert "[X1] never matches, because WordPiece splits it" in warning
+    content = of_transformers(vocabularies.english())
+    content["model"]["vocab"].append(["[X1]", 0.0])
+    id = len(content["model"]["vocab"]) - 1
+    row = {"id": id, "content": "[X1]", "special": True}
+    content["added_tokens"].append(row)
+    _, (warning,) = read_tokenizer(write(tmp_path, content, **settings))
+    assert "the added piece [X1], which is in the vocabulary" in warning
+
+
 @pytest.mark.parametrize("make", ["english", "chinese"])
 def test_special_pieces_behind_the_vocabulary(make, tmp_path):
     """Pieces in `added_tokens.json` keep their ids; gaps in ids are filled."""
