@@ -281,18 +281,22 @@ def test_a_budget_counts_what_is_due():
     The time of a step includes its share of evaluations and checkpoints.
     """
     clock = BudgetClock(
-        1000, 20, 400.0, 2.0, seconds=200.0, step_seconds=1.0, eval_steps=10,
-        save_steps=25, evaluation=2.0, checkpoint=5.0, closing=3.0,
+        1000, 20, 400.0, 2.0, seconds=200.0, step_seconds=0.5, eval_steps=10,
+        save_steps=25, evaluation=4.0, checkpoint=5.0, closing=3.0,
         final_evals=1, compiling=14.0, now=lambda: 26.0,
     )  # fmt: skip
     assert clock.left() == 200 - 26 - 2 * 2 - 5 - 3
-    # A step takes 1 s, plus 0.2 s each for evaluations and checkpoints.
+    # A step takes 0.5 s, plus 0.2 s each for evaluations and checkpoints.
     clock.turn(30, {}, over=False, to_compile=1)
-    assert clock.steps_to(1000, 30) == round((162 - 14) / 1.4)
+    assert clock.steps_to(1000, 30) == round((162 - 14) / 0.9)
     clock.turn(30, {}, over=False)
-    steps = round(162 / 1.4)
+    steps = round(162 / 0.9)
     assert clock.at(30) == 420 and clock.at(30 + steps) == pytest.approx(1000)
     assert clock.steps_to(1000, 30) == steps and clock.most(30) == steps / 2
+    # New durations, in seconds, replace those of before.
+    clock.turn(30, {"evaluation": 3.0, "checkpoint": 10.0}, over=False)
+    assert clock.left() == 200 - 26 - 2 * 3 - 10 - 3
+    assert clock.steps_to(1000, 30) == round(155 / (0.5 + 0.3 + 0.4))
 
 
 @pytest.mark.parametrize("left", [49, 50])
