@@ -110,10 +110,14 @@ def test_malformed_questions(tmp_path, broken, parts):
     assert "f.json" in message and all(part in message for part in parts)
 
 
-def test_two_questions_of_one_name(tmp_path):
-    """Two questions that share an `id` raise an error."""
-    with pytest.raises(InputError, match="unique `id`.*'q1'"):
-        read(tmp_path, question(), question())
+@pytest.mark.parametrize("names", [("q1", "q1"), (7, 7), ("7", 7), (7, "7")])
+def test_two_questions_of_one_name(names, tmp_path):
+    """Two questions that share an `id` raise an error.
+
+    A number is the same name as its text, because predictions are text.
+    """
+    with pytest.raises(InputError, match=f"unique `id`.*{names[1]!r}$"):
+        read(tmp_path, *map(question, names))
 
 
 def test_an_answer_in_another_unicode_form(tmp_path):
