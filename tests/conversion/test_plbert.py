@@ -289,6 +289,19 @@ def test_names_may_lack_the_prefix(trained, tmp_path):
     released_files.assert_same(weights_in(speech), before)
 
 
+@pytest.mark.usefixtures("stand_in")
+@pytest.mark.parametrize("name", ["step_0.t7", "step_last.t7"])
+def test_a_name_may_lack_a_step(name, trained, tmp_path):
+    """A file whose name has no number has no step; 0 is a step."""
+    speech = tmp_path / "speech"
+    convert(str(trained[1]), str(speech), "styletts2")
+    (speech / f"step_{STEP}.t7").rename(speech / name)
+    report = convert(str(speech), str(tmp_path / "back"), "model_dir")
+    steps = [line for line in report if line.startswith("step:")]
+    assert steps == (["step: 0"] if "0" in name else [])
+    assert (tmp_path / "back" / "ckpt-0.index").exists()
+
+
 def test_heads_are_those_of_the_file():
     """A head exists if its bias exists, under our name or PL-BERT's name."""
     assert plbert.head_tensors({}, CONFIG) == {}
