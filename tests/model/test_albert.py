@@ -229,24 +229,29 @@ def test_dropout_follows_from_the_seed(rate):
 
 
 def test_no_two_places_share_a_dropout_mask(monkeypatch):
-    """Each dropout in the embeddings and in each block has its own seed."""
-    masks = []
+    """Each dropout in the embeddings and in each block has its own seed.
+
+    Only attention probabilities have the rate of attention.
+    """
+    rates, masks = [], []
 
     def record(x, rate, seed, rng_alg):
+        rates.append(rate)
         masks.append(tuple(seed.numpy()))
         return x
 
-    rates = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
-    model, inputs = goldens.random_model("groups", **rates)
+    config = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.3}
+    model, inputs = goldens.random_model("groups", **config)
     monkeypatch.setattr(tf.nn.experimental, "stateless_dropout", record)
     seed = tf.constant([5, 6])
     model(*inputs.values(), seed=seed)
-    wanted = [fold_in(seed, 0)]
-    for number in range(2 * goldens.CONFIG.num_hidden_layers):
+    wanted, blocks = [fold_in(seed, 0)], 2 * goldens.CONFIG.num_hidden_layers
+    for number in range(blocks):
         block = fold_in(fold_in(seed, 1), number)
         wanted += [block, fold_in(block, 1), fold_in(block, 2)]
     assert masks == [tuple(each.numpy()) for each in wanted]
     assert len(set(masks)) == len(masks)
+    assert rates == [0.1, *(0.3, 0.1, 0.1) * blocks]
 
 
 def test_integers_of_any_width_are_ids():
