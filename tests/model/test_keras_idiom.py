@@ -138,7 +138,10 @@ def test_pretraining_predicts_everywhere_by_default():
 
 
 def test_dropout_follows_training():
-    """Dropout is active only if `training=True`, and has the given rate."""
+    """Dropout is active only if `training=True`, and has the given rate.
+
+    A rate of 0 is not the default.
+    """
     config = dataclasses.replace(tiny.CONFIG, hidden_size=512)
     model = AlbertClassifier(config, 512, classifier_dropout=0.4)
     model.classifier.kernel.assign(np.eye(512))
@@ -154,6 +157,8 @@ def test_dropout_follows_training():
     np.testing.assert_array_equal(
         model(BATCH, seed=seed), model(BATCH, seed=seed)
     )
+    exact = AlbertClassifier(tiny.SHALLOW, 3, classifier_dropout=0.0)
+    np.testing.assert_allclose(exact(BATCH, seed=seed), exact(BATCH), 0, 1e-6)
 
 
 def test_dropout_acts_in_every_block_under_fit():
