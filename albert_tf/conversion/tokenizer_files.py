@@ -23,6 +23,9 @@ VOCABULARIES = {
     "wordpiece": ("vocab.txt", "vocab*.txt"),
 }
 
+# The two names of one class, before and since version 5 of transformers.
+PLAIN_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
+
 ROLES = ("pad", "unk", "cls", "sep", "mask")
 # Common names of special pieces, for folders whose settings do not name them.
 OTHER_NAMES = (
@@ -155,7 +158,7 @@ class HubFiles:
     def uses_only_json(self) -> bool:
         """Whether the tokenizer class follows only `tokenizer.json`."""
         name = self.settings.get("tokenizer_class")
-        return bool(self.content) and name == "PreTrainedTokenizerFast"
+        return bool(self.content) and name in PLAIN_CLASSES
 
     def flags(self, *names: str) -> dict[str, bool]:
         """Return {name: value} for the boolean settings in the files."""

@@ -174,25 +174,38 @@ def test_the_left_side_is_named(make, tmp_path):
 
 
 @pytest.mark.parametrize("lower", [True, False])
-def test_rules_count_where_a_class_has_no_settings(lower, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "has_settings"),
+    [
+        ("PreTrainedTokenizerFast", False),
+        ("TokenizersBackend", False),  # its name in transformers 5
+        ("AlbertTokenizerFast", True),
+        ("BertTokenizerFast", True),
+    ],
+)
+def test_rules_count_where_a_class_has_no_settings(
+    name, has_settings, lower, tmp_path
+):
     """For `PreTrainedTokenizerFast`, settings for lower-casing are ignored.
 
-    Only the rules in `tokenizer.json` apply.
+    Only the rules in `tokenizer.json` apply. For other classes, the settings
+    apply, too.
     """
     settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
+        "tokenizer_class": name,
         "do_lower_case": not lower,
         "replace_quotes": True,
     }
     rules = [{"type": "Lowercase"}] if lower else []
     content = of_transformers(vocabularies.english(), *rules)
     tokenizer, _ = read_tokenizer(write(tmp_path, content, **settings))
-    assert tokenizer.config.do_lower_case == lower
-    assert not tokenizer.config.replace_quotes
+    lowers = lower != has_settings
+    assert tokenizer.config.do_lower_case == lowers
+    assert tokenizer.config.replace_quotes == has_settings
     bert = BERT | {"lowercase": lower}
     content = word_pieces(normalizer=bert)
     tokenizer, _ = read_tokenizer(write(tmp_path, content, **settings))
-    assert tokenizer.config.do_lower_case == lower
+    assert tokenizer.config.do_lower_case == lowers
 
 
 @pytest.mark.parametrize("make", ["english", "chinese"])
