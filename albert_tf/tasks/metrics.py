@@ -311,15 +311,11 @@ def best_number(
     """
     # The gain from answering each question. Answering an unanswerable question
     # costs 1, unless the text is empty.
-    gains = [
-        score if has_answer else -float(bool(text))
-        for score, has_answer, text in zip(
-            scores, answered, predictions, strict=True
-        )
-    ]
+    costs = [float(bool(text)) for text in predictions]
+    gains = np.where(answered, scores, np.negative(costs))
     order = np.argsort(null_odds, kind="stable")
-    unanswered = float(sum(not has_answer for has_answer in answered))
-    totals = np.cumsum([unanswered, *np.array(gains)[order]])
+    unanswered = len(answered) - np.sum(answered)
+    totals = np.cumsum([unanswered, *gains[order]])
     number = int(totals.argmax())
     return float(totals[number]) / len(scores), number
 
@@ -374,23 +370,18 @@ def squad2(
       threshold: the null odds above which there is no answer; None means
         `decision_threshold`.
     """
-    answered = [bool(x) for x in answers]
+    answered = np.array([bool(x) for x in answers])
     if threshold is None:
         threshold = decision_threshold(answers, predictions, null_odds)
+    silent = np.array(null_odds) > threshold
+    kinds = {"": silent | True, "HasAns_": answered, "NoAns_": ~answered}
     raw = raw_scores(answers, predictions)
     metrics = {}
     for name, scores in zip(("exact", "f1"), raw, strict=True):
-        final = {True: [], False: []}
-        for score, has_answer, odds in zip(
-            scores, answered, null_odds, strict=True
-        ):
-            final[has_answer].append(
-                float(not has_answer) if odds > threshold else score
-            )
-        metrics[name] = mean(final[True] + final[False])
-        for has_answer, kind in ((True, "HasAns"), (False, "NoAns")):
-            if final[has_answer]:
-                metrics[f"{kind}_{name}"] = mean(final[has_answer])
+        final = np.where(silent, ~answered, scores)
+        for kind, chosen in kinds.items():
+            if chosen.any():
+                metrics[f"{kind}{name}"] = mean(final[chosen].tolist())
         best, number = best_number(scores, answered, predictions, null_odds)
         # The odds of the last question to answer, as in the official search.
         last = sorted(null_odds)[number - 1] if number else 0.0
