@@ -22,7 +22,7 @@ from albert_tf.tasks.multiple_choice import BLANK, without_empty
 from albert_tf.tasks.numerics import IMPOSSIBLE, NO_ANSWER
 from albert_tf.tasks.task import Task
 from albert_tf.text.normalization import WHITE_SPACE
-from albert_tf.text.text_graph import TokenSpans, offset_graph
+from albert_tf.text.text_graph import TokenSpans, first_of, offset_graph
 
 # {output: its value beyond the last answer}; the value is 0 for other outputs.
 PADDING = {"answers": "", "scores": 2 * NO_ANSWER}
@@ -249,12 +249,6 @@ def with_choice(question: tf.Tensor, choice: tf.Tensor) -> tf.Tensor:
     filled = tf.strings.reduce_join(filled, axis=1)
     appended = tf.strings.join([question, choice], " ")
     return tf.where(parts.row_lengths() > 1, filled, appended)
-
-
-def first_of(rows: tf.RaggedTensor, keep: tf.Tensor) -> tf.RaggedTensor:
-    """Return the first `keep` [N] values of each row."""
-    indices = tf.ragged.range(rows.row_starts(), rows.row_starts() + keep)
-    return tf.gather(rows.values, indices)
 
 
 def choice_rows(

@@ -317,8 +317,7 @@ class Encoder:
     ) -> Tensors:
         """Pack the ids [R, N] of segments into the model's inputs [R, T]."""
         if b is None:
-            none, ends = a.values[:0], tf.zeros_like(a.row_splits)
-            b = tf.RaggedTensor.from_row_splits(none, ends, validate=False)
+            b = a[:, :0]
         return self._pack(a, b)
 
     def _packed(self, a: tf.RaggedTensor, b: tf.RaggedTensor) -> Tensors:
@@ -336,23 +335,9 @@ class Encoder:
         Args:
           a, b: ragged ids [R, N]; rows of `b` may be empty.
         """
-        config, tokenizer, rows = self.config, self.tokenizer, a.nrows()
-
-        def column(id: int) -> tf.RaggedTensor:
-            return tf.RaggedTensor.from_tensor(tf.fill([rows, 1], id))
-
-        sep = column(tokenizer.sep_id)
-        parts = [column(tokenizer.cls_id), a, sep, b, sep]
+        config, pair = self.config, tf.ones_like(a.row_lengths())
         length = config.max_seq_length if config.fixed_length else None
-        ids = tf.concat(parts, axis=1).to_tensor(
-            tokenizer.pad_id, shape=[None, length]
-        )
-        width = tf.maximum(tf.shape(ids)[1], 1)
-        ids = tf.pad(ids, [[0, 0], [0, width - tf.shape(ids)[1]]])
-        first = a.row_lengths() + 2
-        mask = tf.sequence_mask(first + b.row_lengths() + 1, width, tf.int32)
-        second = mask - tf.sequence_mask(first, width, tf.int32)
-        return {"input_ids": ids, "input_mask": mask, "segment_ids": second}
+        return self.text_graph.rows(a, b, pair, length)
 
     def text_signature(
         self, compute, added: Sequence[str] = (), pair: bool = False

@@ -178,22 +178,10 @@ class WordPieceGraph(tf.Module):
 GRAPHS = {"sentencepiece": SentencePieceGraph, "wordpiece": WordPieceGraph}
 
 
-def _first(rows: tf.RaggedTensor, keep: tf.Tensor) -> tf.RaggedTensor:
+def first_of(rows: tf.RaggedTensor, keep: tf.Tensor) -> tf.RaggedTensor:
     """Truncate each row to `keep` [B] values; no row may have fewer."""
-    lengths = rows.row_lengths()
-    within = tf.ragged.range(lengths).values
-    values = rows.values[within < tf.repeat(keep, lengths)]
-    return tf.RaggedTensor.from_row_lengths(values, keep, validate=False)
-
-
-def _without_first(rows: tf.RaggedTensor, cut: tf.Tensor) -> tf.RaggedTensor:
-    """Drop the first value of each row for which `cut` [B] is true."""
-    lengths, cut = rows.row_lengths(), tf.cast(cut, tf.int64)
-    within = tf.ragged.range(lengths).values
-    values = rows.values[within >= tf.repeat(cut, lengths)]
-    return tf.RaggedTensor.from_row_lengths(
-        values, lengths - cut, validate=False
-    )
+    indices = tf.ragged.range(rows.row_starts(), rows.row_starts() + keep)
+    return tf.gather(rows.values, indices)
 
 
 def pair_lengths(
@@ -242,7 +230,10 @@ class TextGraph(tf.Module):
             later = tf.ragged.range(parts.row_lengths()).values > 0
             continues = later & ~self.graph.begins_with_space(parts.values)
             first = ids[:, :1].to_tensor(-1, shape=[None, 1])[:, 0]
-            ids = _without_first(ids, continues & (first == self._lone_mark[0]))
+            dropped = continues & (first == self._lone_mark[0])
+            starts = ids.row_starts() + tf.cast(dropped, tf.int64)
+            indices = tf.ragged.range(starts, ids.row_limits())
+            ids = tf.gather(ids.values, indices)
         mask = tf.fill([ids.nrows(), 1], self._mask_id)
         ids = tf.concat([mask, ids], axis=1)
         return parts.with_values(ids).merge_dims(1, 2)[:, 1:]
@@ -273,36 +264,47 @@ class TextGraph(tf.Module):
             max_seq_length=max_seq_length,
         )
         if b is None:
-            b = _first(a, tf.zeros_like(a.row_lengths()))
+            b = a[:, :0]
         pair = tf.cast(b.row_lengths() > 0, tf.int64)
         room = max_seq_length - 2 - pair
         keep_a, keep_b = pair_lengths(a.row_lengths(), b.row_lengths(), room)
-        rows = self._joined(_first(a, keep_a), _first(b, keep_b), pair)
-        shape = [None, max_seq_length if fixed else None]
-        ids = rows.to_tensor(self._pad_id, shape=shape)
-        if not fixed:
+        kept = first_of(a, keep_a), first_of(b, keep_b)
+        return self.rows(*kept, pair, max_seq_length if fixed else None)
+
+    def rows(
+        self,
+        a: tf.RaggedTensor,
+        b: tf.RaggedTensor,
+        pair: tf.Tensor,
+        length: int | None,
+    ) -> dict[str, tf.Tensor]:
+        """Return rows of segments without truncation; see `pack`.
+
+        Args:
+          a, b: ids [B, N] and [B, M].
+          pair: int64 [B], 1 for each row that a second [SEP] ends, or 0.
+          length: T, or None for the length of the longest row.
+        """
+        cls, sep = (
+            tf.fill([tf.size(pair), 1], id)
+            for id in (self._cls_id, self._sep_id)
+        )
+        last = tf.RaggedTensor.from_tensor(sep, lengths=pair)
+        rows = tf.concat([cls, a, sep, b, last], axis=1)
+        ids = rows.to_tensor(self._pad_id, shape=[None, length])
+        if length is None:
             missing = tf.maximum(1 - tf.shape(ids)[1], 0)
             ids = tf.pad(ids, [[0, 0], [0, missing]])
         shape = tf.shape(ids)
-        used = keep_a + keep_b + 2 + pair
         mask, first = (
             tf.reshape(tf.sequence_mask(ends, shape[1], tf.int32), shape)
-            for ends in (used, keep_a + 2)
+            for ends in (rows.row_lengths(), a.row_lengths() + 2)
         )
         return {
             "input_ids": ids,
             "input_mask": mask,
             "segment_ids": mask - first,
         }
-
-    def _joined(self, a, b, pair: tf.Tensor) -> tf.RaggedTensor:
-        """Return rows with special tokens; `pair` [B] is 1 where b is used."""
-        cls, sep = (
-            tf.fill([tf.size(pair), 1], id)
-            for id in (self._cls_id, self._sep_id)
-        )
-        last = tf.RaggedTensor.from_tensor(sep, lengths=pair)
-        return tf.concat([cls, a, sep, b, last], axis=1)
 
 
 TO_THE_END = 1 << 20  # for pieces that are not split: an end beyond any span
