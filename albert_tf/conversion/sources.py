@@ -310,22 +310,11 @@ def open_plbert(path: str, options: Reading) -> Source:
     )
 
 
-def is_huggingface(path: str) -> bool:
-    """Return whether a folder is from Hugging Face or sentence-transformers."""
-    return huggingface.is_folder(encoder_folder(path))
-
-
-# {predicate for a kind of folder: reader of that kind}
-FOLDERS = {
-    is_huggingface: open_huggingface,
-    plbert.is_folder: open_plbert,
-}
-
-
 def reader_of(path: str) -> Callable[[str, Reading], Source] | None:
     """Return the reader for a folder of another library, or None."""
-    readers = (reader for is_kind, reader in FOLDERS.items() if is_kind(path))
-    return next(readers, None)
+    if huggingface.is_folder(encoder_folder(path)):
+        return open_huggingface
+    return open_plbert if plbert.is_folder(path) else None
 
 
 def is_model(path: str) -> bool:
