@@ -248,10 +248,6 @@ class MaskingConfig:
             weights = weights[::-1]
         return weights / weights.sum()
 
-    def ngram_steps(self) -> np.ndarray:
-        """Return bounds [N - 1]; a draw at or above n - 1 of them selects n."""
-        return np.cumsum(self.ngram_probabilities())[:-1].astype(np.float32)
-
 
 @dataclasses.dataclass(frozen=True)
 class Words:
@@ -313,8 +309,10 @@ def draw_ngrams(
     """Draw the n-gram lengths for visited words, int8 [B, T] in 1..N."""
     uniform = draws.uniform(shape[1])
     ngrams = np.ones(shape, np.int8)
-    for step in config.ngram_steps():
-        ngrams += uniform >= step
+    # A draw at or above n - 1 of these bounds selects n.
+    bounds = np.cumsum(config.ngram_probabilities())[:-1].astype(np.float32)
+    for bound in bounds:
+        ngrams += uniform >= bound
     return ngrams
 
 

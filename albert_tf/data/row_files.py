@@ -138,8 +138,9 @@ def _named_rows(
     for number, values in cells:
         where = f"{path}:{number}"
         if not names:
-            names = header_names(where, values, header)
+            names = [str(i + 1) for i in range(len(values))]
             if header:
+                names = distinct_names(where, map(str.strip, values))
                 continue
         if len(values) == len(names):
             yield Row(where, dict(zip(names, values, strict=True)))
@@ -150,19 +151,6 @@ def _named_rows(
             f"Received: {len(values)} columns"
         )
         bad(BadData(error), b"")
-
-
-def header_names(where: str, values: list[str], header: bool) -> list[str]:
-    """Return the column names, given the cells in the first line of a file.
-
-    Without a header, the names are 1, 2, 3, ...
-
-    Raises:
-      InputError: if a name in the header occurs twice.
-    """
-    if not header:
-        return [str(i + 1) for i in range(len(values))]
-    return distinct_names(where, [name.strip() for name in values])
 
 
 def distinct_names(where: str, names: Iterable) -> list[str]:

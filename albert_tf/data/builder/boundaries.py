@@ -194,10 +194,6 @@ def _encode_by_words(
     )
 
 
-def _spaced(line: str) -> list[str]:
-    return re.findall(r"\s*\S+|\s+$", line)
-
-
 def chinese(line: str) -> Iterable[str]:
     """Split a line into Chinese words, whose concatenation is the line."""
     import jieba
@@ -212,7 +208,9 @@ RULES: dict[str, Callable[[Tokenizer, Sequence[str]], Encoded]] = {
     "wordpiece": _encode,
     "unicode": _encode_unicode,
     "chinese": functools.partial(_encode_by_words, chinese),
-    "segmented": functools.partial(_encode_by_words, _spaced),
+    "segmented": functools.partial(
+        _encode_by_words, re.compile(r"\s*\S+|\s+$").findall
+    ),
 }
 
 # The English rule does not suit a text if a larger share of its letters and
