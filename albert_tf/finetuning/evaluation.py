@@ -144,15 +144,10 @@ def averaged_outputs(task: Task) -> Callable:
     objective = task.objective
 
     def outputs(ensemble, batch: Batch) -> dict[str, tf.Tensor]:
-        member_outputs = [
-            objective.outputs(member, batch) for member in ensemble.members
-        ]
-        mean = {
-            name: tf.reduce_mean(
-                tf.stack([x[name] for x in member_outputs]), axis=0
-            )
-            for name in member_outputs[0]
-        }
+        members = [objective.outputs(x, batch) for x in ensemble.members]
+        mean = tf.nest.map_structure(
+            lambda *x: tf.reduce_mean(tf.stack(x), axis=0), *members
+        )
         return objective.with_losses(mean, batch)
 
     return outputs
