@@ -11,7 +11,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from typing import NoReturn
+from typing import Any, NoReturn
 
 STATUS = 130  # exit status of a program ended by Ctrl-C
 TERMINATED = 143  # exit status of a program ended by SIGTERM
@@ -36,24 +36,33 @@ def _exit(number: int, frame: object) -> NoReturn:
 
 
 @contextlib.contextmanager
+def handling(
+    handler: Callable[[int, Any], object], *numbers: int
+) -> Iterator[None]:
+    """While the block runs, handle signals, but only in the main thread.
+
+    Only the main thread can set handlers. The earlier handlers are restored,
+    except handlers set in C, which Python cannot restore.
+    """
+    numbers = numbers if in_main_thread() else ()
+    earlier = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, before in earlier.items():
+            signal.signal(number, before or signal.SIG_DFL)
+
+
+@contextlib.contextmanager
 def cleaning_up() -> Iterator[None]:
     """While the block runs, make SIGTERM raise `SystemExit`.
 
     By default, SIGTERM ends a process without running its `finally` blocks. If
-    the process has set a handler, that handler stays in place. Only the main
-    thread can set handlers; in other threads, the effect of SIGTERM does not
-    change.
+    the process has set a handler, that handler stays in place.
     """
-    default = in_main_thread() and (
-        signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    )
-    if default:
-        signal.signal(signal.SIGTERM, _exit)
-    try:
+    default = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    with handling(_exit, *[signal.SIGTERM] * default):
         yield
-    finally:
-        if default:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @contextlib.contextmanager

@@ -66,14 +66,9 @@ def _ended_by_interrupt() -> Iterator[None]:
     Some libraries catch or print a `KeyboardInterrupt` while being imported.
     """
     is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if not (is_default and interrupts.in_main_thread() and is_command()):
+    numbers = [signal.SIGINT] * (is_default and is_command())
+    with interrupts.handling(interrupts.end, *numbers):
         yield
-        return
-    signal.signal(signal.SIGINT, interrupts.end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextlib.contextmanager

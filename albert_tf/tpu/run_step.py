@@ -450,19 +450,8 @@ def claim(config: RunStepConfig, info: dict, is_new: bool) -> None:
 def signals() -> Iterator[list[int]]:
     """Yield a list that collects SIGTERM and Ctrl-C while the block runs."""
     received: list[int] = []
-    handlers = {}
-
-    def receive(number: int, _) -> None:
-        received.append(number)
-
-    if interrupts.in_main_thread():
-        for number in SIGNALS:
-            handlers[number] = signal.signal(number, receive)
-    try:
+    with interrupts.handling(lambda n, _: received.append(n), *SIGNALS):
         yield received
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
 
 
 @program.command(RunStepConfig)

@@ -17,7 +17,11 @@ import tensorflow as tf
 from albert_tf.base import files
 from albert_tf.base.console import Progress, counted
 from albert_tf.base.errors import require
-from albert_tf.base.interrupts import in_main_thread, seen_at_once
+from albert_tf.base.interrupts import (
+    handling,
+    in_main_thread,
+    seen_at_once,
+)
 from albert_tf.base.settings import RunFact
 from albert_tf.training import checkpoint_files, checkpoints, distribution
 from albert_tf.training.clock import Clock, Pace, next_stop
@@ -390,15 +394,9 @@ class StopOnSignal(Hook):
 
     def __enter__(self) -> "StopOnSignal":
         if in_main_thread():
-            for number in SIGNALS:
-                earlier = signal.getsignal(number)
-                if number == signal.SIGINT and earlier == signal.SIG_IGN:
-                    continue
-                signal.signal(number, self._handle)
-                # None means that the handler was set in C; Python cannot
-                # restore it.
-                back = earlier or signal.SIG_DFL
-                self._restore.callback(signal.signal, number, back)
+            ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+            numbers = SIGNALS.keys() - [signal.SIGINT] * ignored
+            self._restore.enter_context(handling(self._handle, *numbers))
             self._restore.enter_context(seen_at_once(self._see))
         return self
 
