@@ -5,7 +5,6 @@ installed.
 """
 
 import dataclasses
-import errno
 import socket
 
 from albert_tf.base import program
@@ -35,18 +34,13 @@ def check_port(host: str, port: int) -> None:
     Gradio does not accept IPv6 addresses.
     """
     try:
-        with socket.create_server((host, port)):
-            pass
+        socket.create_server((host, port)).close()
     except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise InputError(
-                "`port` must be free; choose another port, or stop the program "
-                f"that uses it. Received: port={port}"
-            ) from None
         reason = str(error.strerror).partition(" (while")[0]
         raise InputError(
             "`host` and `port` must be an IPv4 address on which you may "
-            f"listen: {reason}. Received: host={host}, port={port}"
+            "listen, with a port that no other program uses: "
+            f"{reason}. Received: host={host}, port={port}"
         ) from None
 
 
