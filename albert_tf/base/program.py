@@ -332,12 +332,8 @@ class Program:
     def define_flags(self) -> None:
         """Define an absl flag for each setting."""
         for name, field in self.fields().items():
-            help = field.metadata["help"]
-            if field.metadata["choices"]:
-                choices = ", ".join(map(str, field.metadata["choices"]))
-                help += f" One of: {choices}."
             define = DEFINERS[types_of(field)]
-            define(name, self.default(field), help)
+            define(name, self.default(field), field.metadata["help"])
             FLAGS.register_key_flag_for_module(sys.argv[0], FLAGS[name])
             if self.required(field):
                 flags.mark_flag_as_required(name)
