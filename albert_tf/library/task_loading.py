@@ -9,7 +9,6 @@ from albert_tf.base.settings import as_type
 from albert_tf.conversion.sources import Source
 from albert_tf.library.base_model import check_keywords, check_length
 from albert_tf.library.user_data import listed
-from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.classification import PAIR
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.tables import label_text
@@ -143,9 +142,3 @@ def task_of_class(
     task = task.updated(**{"max_seq_length": max_length} | changes)
     source.config.check_length("max_seq_length", task.config.max_seq_length)
     return task
-
-
-def with_dropout(config: AlbertConfig, settings: dict) -> AlbertConfig:
-    """Return the architecture with the requested dropout rates."""
-    rates = {k: settings[k] for k in DROPOUTS if k in settings}
-    return dataclasses.replace(config, **rates)
