@@ -57,17 +57,6 @@ def find_answer(context: str, text: str, start: int) -> int | None:
     return min(starts, key=lambda x: abs(x - start), default=None)
 
 
-def is_cell(value: Any) -> bool:
-    """Return whether a value is a text or a number other than NaN."""
-    return isinstance(value, str | int | float) and value == value
-
-
-def from_json(text: str) -> Any:
-    """Parse answers from JSON; return any other string unchanged."""
-    value = json_cell(text, list, dict)
-    return value if all(isinstance(x, dict | str) for x in value) else text
-
-
 def answers_in(qa: dict, where: str) -> list[tuple[str, int | None]]:
     """Return the (text, start) pairs of a question's answers.
 
@@ -77,7 +66,9 @@ def answers_in(qa: dict, where: str) -> list[tuple[str, int | None]]:
     """
     raw_answers = plain(qa["answers"])
     if isinstance(raw_answers, str):
-        raw_answers = from_json(raw_answers)
+        parsed = json_cell(raw_answers, list, dict)
+        if all(isinstance(x, dict | str) for x in parsed):
+            raw_answers = parsed
     if isinstance(raw_answers, dict):
         texts, starts = (
             x if isinstance(x, list) else [x]
@@ -183,7 +174,8 @@ class Reader:
         questions: dict[str, Question] = {}
         for entry in entries(self.path):
             value = entry.qa.get("id")
-            name = str(value) if is_cell(value) else ""
+            is_cell = isinstance(value, str | int | float) and value == value
+            name = str(value) if is_cell else ""
             is_unique = name and name not in questions
             rule = "every question must have a unique `id`."
             require(is_unique, f"{entry.where}: {rule}", id=repr(value))
