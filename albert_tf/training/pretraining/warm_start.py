@@ -330,18 +330,6 @@ def describe_warm_start(
     return lines
 
 
-def foreign_heads(
-    source_vocabulary: Vocabulary | None, vocabulary: Vocabulary | None
-) -> tuple[str, ...]:
-    """Return the source's heads whose outputs differ in meaning from the run's.
-
-    Only the word head can be such a head: the outputs of other heads are ids,
-    which a transplant matches, or have the same meaning in all models.
-    """
-    words = source_vocabulary.words if source_vocabulary else ()
-    return (WORD_HEAD,) if vocabulary and vocabulary.words != words else ()
-
-
 def start_weights(
     model,
     model_dir: str,
@@ -365,7 +353,10 @@ def start_weights(
     changes = transplant.changes() if transplant else {}
     prefix = checkpoints.for_inference(model_dir)
     source_vocabulary = vocabulary_in(model_dir)
-    foreign = foreign_heads(source_vocabulary, vocabulary)
+    words = source_vocabulary.words if source_vocabulary else ()
+    # The outputs of other heads are ids, which a transplant matches, or have
+    # the same meaning in all models.
+    foreign = WORD_HEAD if vocabulary and vocabulary.words != words else ()
     table = checkpoints.read_table(prefix)
     stored = [name for name in table if not name.startswith(foreign)]
     variables, absent = checkpoints.present(model, stored)
