@@ -39,8 +39,9 @@ def check_port(host: str, port: int) -> None:
         reason = str(error.strerror).partition(" (while")[0]
         raise InputError(
             "`host` and `port` must be an IPv4 address on which you may "
-            "listen, with a port that no other program uses: "
-            f"{reason}. Received: host={host}, port={port}"
+            "listen and a free port; choose another of them, or stop the "
+            f"program that uses the port ({reason}). "
+            f"Received: host={host}, port={port}"
         ) from None
 
 
