@@ -14,7 +14,6 @@ from albert_tf.serving.signatures import (
     Signature,
     Tensors,
     Windows,
-    byte_bounds,
     cut,
     make_windows,
 )
@@ -77,6 +76,7 @@ class Words(NamedTuple):
     Attributes:
       text: strings [B].
       starts, ends: offsets in characters, ragged [B, W].
+      texts: the text of each word, as a flat tensor.
       pieces: the index of each word's first piece among all pieces, as a flat
         tensor.
       windows: the windows over the pieces of each text.
@@ -85,6 +85,7 @@ class Words(NamedTuple):
     text: tf.Tensor
     starts: tf.RaggedTensor
     ends: tf.RaggedTensor
+    texts: tf.Tensor
     pieces: tf.Tensor
     windows: Windows
 
@@ -129,7 +130,9 @@ class Entities:
 
     def _rows(self, text: tf.Tensor) -> tuple[Tensors, Words]:
         starts, ends = self.words(text)
-        ids = self.encoder.segment(self._texts_of_words(text, starts, ends))
+        rows = starts.value_rowids()
+        texts, _, _ = cut(text, rows, starts.values, ends.values)
+        ids = self.encoder.segment(texts)
         unknown = tf.fill([ids.nrows(), 1], self.encoder.tokenizer.unk_id)
         # A word without pieces is encoded as the unknown piece.
         ids = tf.concat([ids, unknown], axis=1)
@@ -143,27 +146,20 @@ class Entities:
         inputs = self.encoder.pack(
             tf.gather(pieces.values, windows.token_indices)
         )
-        return inputs, Words(text, starts, ends, ids.row_starts(), windows)
-
-    @staticmethod
-    def _texts_of_words(text, starts, ends) -> tf.Tensor:
-        """Return the text of each word, as a flat tensor."""
-        rows = tf.cast(starts.value_rowids(), tf.int32)
-        bounds = byte_bounds(text)
-        return cut(text, bounds, rows, starts.values, ends.values)[0]
+        words = Words(text, starts, ends, texts, ids.row_starts(), windows)
+        return inputs, words
 
     def _decode(self, logits: tf.Tensor, words: Words) -> Tensors:
-        text, starts, ends, _, _ = words
+        text, starts, ends, texts, _, _ = words
         best, share = self._tags(logits, words)
         spans = self._texts(text, *self._spans(starts, ends, best))
-        words = self._texts_of_words(text, starts, ends)
         labels = tf.gather(tf.constant(self.task.labels), best)
 
         def dense(values, fill):
             return starts.with_values(values).to_tensor(fill)
 
         return spans | {
-            "words": dense(words, ""),
+            "words": dense(texts, ""),
             "tags": dense(labels, ""),
             "tag_probabilities": dense(share, 0.0),
             "word_starts": starts.to_tensor(-1),
@@ -216,9 +212,8 @@ class Entities:
         )
 
     def _texts(self, text, starts, ends, kinds) -> Tensors:
-        bounds = byte_bounds(text)
-        rows = tf.cast(starts.value_rowids(), tf.int32)
-        texts, first, last = cut(text, bounds, rows, starts.values, ends.values)
+        rows = starts.value_rowids()
+        texts, first, last = cut(text, rows, starts.values, ends.values)
         names = tf.gather(self.kinds, kinds.values)
         return {
             "entities": starts.with_values(texts).to_tensor(""),

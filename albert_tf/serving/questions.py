@@ -13,7 +13,6 @@ from albert_tf.serving.signatures import (
     Signature,
     Tensors,
     Windows,
-    byte_bounds,
     cut,
     make_windows,
     same_batch_size,
@@ -185,8 +184,7 @@ class Answers:
 
     def _texts(self, context, rows, score, starts, ends) -> Tensors:
         """Return the texts and offsets of candidates, all [M]."""
-        bounds = byte_bounds(context)
-        text, _, _ = cut(context, bounds, rows, starts, ends)
+        text, _, _ = cut(context, rows, starts, ends)
         # Pieces may include the white space around their text.
         left = tf.strings.regex_replace(text, f"^{WHITE_SPACE}+", "")
         inner = tf.strings.regex_replace(left, f"{WHITE_SPACE}+$", "")
@@ -195,7 +193,7 @@ class Answers:
         ]
         starts += sizes[0] - sizes[1]
         ends -= sizes[1] - sizes[2]
-        text, first, last = cut(context, bounds, rows, starts, ends)
+        text, first, last = cut(context, rows, starts, ends)
         return {
             "answers": text,
             "starts": starts,

@@ -34,7 +34,6 @@ class Windows(NamedTuple):
     """The windows over the tokens of a batch of texts.
 
     Attributes:
-      counts: int64 [B], the number of rows of each text.
       texts: int64 [R], the index of each row's text.
       token_indices: ragged [R, W], indices of a row's tokens among the tokens
         of all texts.
@@ -42,7 +41,6 @@ class Windows(NamedTuple):
         window.
     """
 
-    counts: tf.Tensor
     texts: tf.Tensor
     token_indices: tf.RaggedTensor
     is_best: tf.RaggedTensor
@@ -75,28 +73,16 @@ def make_windows(ids: tf.RaggedTensor, size: tf.Tensor, stride: int) -> Windows:
         score, token_indices.values, total
     )
     is_best = score == tf.gather(best_scores, token_indices.values)
-    return Windows(
-        counts, texts, token_indices, token_indices.with_values(is_best)
-    )
-
-
-def byte_bounds(strings: tf.Tensor) -> tf.RaggedTensor:
-    """Return the byte offsets of all characters, and of the strings' ends."""
-    _, starts = tf.strings.unicode_decode_with_offsets(
-        strings, "UTF-8", errors="replace"
-    )
-    ends = tf.strings.length(strings)[:, None]
-    return tf.concat([tf.cast(starts, tf.int32), ends], axis=1)
+    return Windows(texts, token_indices, token_indices.with_values(is_best))
 
 
 def cut(
-    strings: tf.Tensor, bounds: tf.RaggedTensor, rows, starts, ends
+    strings: tf.Tensor, rows, starts, ends
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Extract substrings at character offsets.
 
     Args:
       strings: [B].
-      bounds: the `byte_bounds` of the strings.
       rows: [...], the index of the string that contains each substring.
       starts: [...], the position of the first character.
       ends: [...], the position after the last character.
@@ -104,6 +90,11 @@ def cut(
     Returns:
       The substrings, and the byte offsets at which they begin and end.
     """
+    _, offsets = tf.strings.unicode_decode_with_offsets(
+        strings, "UTF-8", errors="replace"
+    )
+    sizes = tf.strings.length(strings)[:, None]
+    bounds = tf.concat([tf.cast(offsets, tf.int32), sizes], axis=1)
     base = tf.gather(tf.cast(bounds.row_starts(), tf.int32), rows)
     first = tf.gather(bounds.values, base + starts)
     last = tf.gather(bounds.values, base + ends)
