@@ -22,15 +22,8 @@ def make_windows(number: int, size: int, stride: int) -> list[tuple[int, int]]:
 
     Source: `convert_examples_to_features` of the released `squad_utils.py`.
     """
-    windows = []
-    start = 0
-    while start < number:
-        length = min(number - start, size)
-        windows.append((start, length))
-        if start + length == number:
-            break
-        start += stride
-    return windows
+    starts = range(0, max(number - size, 0) + stride, stride) if number else ()
+    return [(start, min(number - start, size)) for start in starts]
 
 
 def best_windows(number: int, windows: list[tuple[int, int]]) -> np.ndarray:
