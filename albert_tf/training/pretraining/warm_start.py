@@ -354,19 +354,16 @@ def start_weights(
     prefix = checkpoints.for_inference(model_dir)
     source_vocabulary = vocabulary_in(model_dir)
     words = source_vocabulary.words if source_vocabulary else ()
-    # The outputs of other heads are ids, which a transplant matches, or have
-    # the same meaning in all models.
+    # Other heads' outputs mean the same or are ids, which a transplant matches.
     foreign = WORD_HEAD if vocabulary and vocabulary.words != words else ()
     table = checkpoints.read_table(prefix)
     stored = [name for name in table if not name.startswith(foreign)]
     variables, absent = checkpoints.present(model, stored)
     names = {n: source_name(n, source, target) for n in variables}
     missing = sorted(set(names.values()) - set(stored))
-    require(
-        not missing,
-        "`init_checkpoint` must contain every weight.",
-        init_checkpoint=f"{prefix} without {', '.join(missing)}",
-    )
+    rule = "`init_checkpoint` must contain every weight."
+    received = f"{prefix} without {', '.join(missing)}"
+    require(not missing, rule, init_checkpoint=received)
     read = checkpoints.reader(prefix)
     for name, variable in variables.items():
         value = read(names[name])
