@@ -207,35 +207,29 @@ CLASSIFIER, SPANS = "output_weights", "cls/squad/output_weights"
 BIASES = {CLASSIFIER: "output_bias", SPANS: "cls/squad/output_bias"}
 SENTENCES = ("classification", "multilabel", "regression", "multiple_choice")
 
-# The layers of the beam head: our name, the released name, and the kernel's
-# shape in multiples of the width, where 0 means a size of 1.
-BEAM = (
-    ("start", "start_logits/dense", (1, 0)),
-    ("end_transform", "end_logits/dense_0", (2, 1)),
-    ("end", "end_logits/dense_1", (1, 0)),
-    ("answer_transform", "answer_class/dense_0", (2, 1)),
-    ("answer", "answer_class/dense_1", (1, 0)),
-)
-NORM = ("layer_norm", "end_logits/LayerNorm")
+# The beam head of `run_squad_v2`: {our name: released name, and the shape in
+# multiples of the width, where 0 means a size of 1}.
+BEAM = {
+    "start/kernel": ("start_logits/dense/kernel", (1, 0)),
+    "start/bias": ("start_logits/dense/bias", (0,)),
+    "end_transform/kernel": ("end_logits/dense_0/kernel", (2, 1)),
+    "end_transform/bias": ("end_logits/dense_0/bias", (1,)),
+    "layer_norm/gamma": ("end_logits/LayerNorm/gamma", (1,)),
+    "layer_norm/beta": ("end_logits/LayerNorm/beta", (1,)),
+    "end/kernel": ("end_logits/dense_1/kernel", (1, 0)),
+    "end/bias": ("end_logits/dense_1/bias", (0,)),
+    "answer_transform/kernel": ("answer_class/dense_0/kernel", (2, 1)),
+    "answer_transform/bias": ("answer_class/dense_0/bias", (1,)),
+    "answer/kernel": ("answer_class/dense_1/kernel", (1, 0)),
+}
 
 
 def _beam_tensors(width: int) -> dict[str, StoredTensor]:
-    """Return {our name: stored tensor} for the head of `run_squad_v2`."""
-    tensors = {}
-    for layer, stored_layer, sizes in BEAM:
-        shape = tuple(n * width or 1 for n in sizes)
-        tensors[f"{layer}/kernel"] = StoredTensor(
-            f"{stored_layer}/kernel", shape
-        )
-        tensors[f"{layer}/bias"] = StoredTensor(
-            f"{stored_layer}/bias", shape[1:]
-        )
-    del tensors["answer/bias"]
-    for name in ("gamma", "beta"):
-        tensors[f"{NORM[0]}/{name}"] = StoredTensor(
-            f"{NORM[1]}/{name}", (width,)
-        )
-    return tensors
+    """Return {our name: stored tensor} for the beam head."""
+    return {
+        name: StoredTensor(stored_name, tuple(n * width or 1 for n in sizes))
+        for name, (stored_name, sizes) in BEAM.items()
+    }
 
 
 def _linear_head(
