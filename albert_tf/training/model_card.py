@@ -25,20 +25,17 @@ MARK = "<!-- Written by albert_tf; remove this line to keep what you edit. -->"
 
 # Hugging Face's pipelines and classes, by kind of task. Other kinds have the
 # same names as their pipelines, such as question_answering.
+SENTENCES = "classification", "multilabel", "regression"
 PIPELINES = {
     "": "fill-mask",
     PHONEMES: "feature-extraction",
-    "classification": "text-classification",
-    "multilabel": "text-classification",
-    "regression": "text-classification",
+    **dict.fromkeys(SENTENCES, "text-classification"),
     "embedding": "sentence-similarity",
 }
 CLASSES = {
     "": "AutoModelForMaskedLM",
     PHONEMES: "AutoModel",
-    "classification": "AutoModelForSequenceClassification",
-    "multilabel": "AutoModelForSequenceClassification",
-    "regression": "AutoModelForSequenceClassification",
+    **dict.fromkeys(SENTENCES, "AutoModelForSequenceClassification"),
     "embedding": "AutoModel",
 }
 # Flags that name the inputs of a run.
