@@ -70,6 +70,12 @@ def one_folder(*paths: str) -> bool:
     return len(set(map(os.path.realpath, paths))) == 1
 
 
+def _rate(name: str) -> dataclasses.Field:
+    """Return the setting of a dropout rate, by default the model's own."""
+    field = field_of(AlbertConfig, name)
+    return variant(field, None, group=MODEL, means="the model's")
+
+
 @dataclasses.dataclass(frozen=True)
 class FinetuningConfig:
     """Input, output and actions of a fine-tuning run."""
@@ -117,17 +123,9 @@ class FinetuningConfig:
         maximum=1.0,
         group=OPTIMIZER,
     )
-    hidden_dropout_prob: float | None = variant(
-        field_of(AlbertConfig, "hidden_dropout_prob"),
-        None,
-        group=MODEL,
-        means="the model's",
-    )
-    attention_probs_dropout_prob: float | None = variant(
-        field_of(AlbertConfig, "attention_probs_dropout_prob"),
-        None,
-        group=MODEL,
-        means="the model's",
+    hidden_dropout_prob: float | None = _rate("hidden_dropout_prob")
+    attention_probs_dropout_prob: float | None = _rate(
+        "attention_probs_dropout_prob"
     )
     length_bucketing: str = setting(
         "evaluation",
