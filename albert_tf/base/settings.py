@@ -304,6 +304,13 @@ def validate(config: Any) -> None:
         check_setting(field.name, value, field.metadata)
 
 
+def positive(name: str, value: Any) -> int:
+    """Convert an argument to an integer, which must be at least 1."""
+    number = as_type(name, value, int)
+    check_setting(name, number, {"minimum": 1})
+    return number
+
+
 class Validated:
     """The base class of settings, which converts and checks new instances."""
 

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.base.errors import require
-from albert_tf.base.settings import as_type
+from albert_tf.base.settings import positive
 from albert_tf.model.albert import AlbertModel
 
 # Quantization modes that can be restored without calibration.
@@ -23,8 +23,7 @@ def add_low_rank(albert: AlbertModel, rank: int) -> None:
     The matrices are added to attention and feed-forward layers, whose biases
     remain trainable. Embeddings, layer norms and the pooler are frozen.
     """
-    rank = as_type("lora_rank", rank, int)
-    require(rank >= 1, "`lora_rank` must be at least 1.", lora_rank=rank)
+    rank = positive("lora_rank", rank)
     albert.embeddings.trainable = albert.pooler.trainable = False
     for layer in albert.encoder._flatten_layers():
         if isinstance(layer, keras.layers.LayerNormalization):

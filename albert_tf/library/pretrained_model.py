@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.base.errors import require
-from albert_tf.base.settings import as_type
+from albert_tf.base.settings import positive
 from albert_tf.conversion.sources import Reading
 from albert_tf.library.base_model import (
     ModelWithTokenizer,
@@ -205,8 +205,7 @@ class Albert(ModelWithTokenizer):
           tuples, the most probable first; for several texts, a list of such
           results.
         """
-        top_k = as_type("top_k", top_k, int)
-        require(top_k >= 1, "`top_k` must be at least 1.", top_k=top_k)
+        top_k = positive("top_k", top_k)
         several = not isinstance(texts, str)
         texts = checked_texts(texts if several else [texts], "texts")
         filled = [self._filled(text, top_k) for text in texts]

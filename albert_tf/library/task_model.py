@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.base.errors import require
-from albert_tf.base.settings import as_type, plain
+from albert_tf.base.settings import as_type, plain, positive
 from albert_tf.conversion.sources import Reading
 from albert_tf.library import feature_batches, task_loading, user_data
 from albert_tf.library.base_model import (
@@ -43,9 +43,7 @@ def checked_batch_size(batch_size: int | None) -> int:
     """Return the batch size; None means the default."""
     if batch_size is None:
         return BATCH_SIZE
-    size = as_type("batch_size", batch_size, int)
-    require(size > 0, "`batch_size` must be at least 1.", batch_size=size)
-    return size
+    return positive("batch_size", batch_size)
 
 
 class TaskModel(NetworkModel):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from albert_tf.base.errors import require
-from albert_tf.base.settings import as_type
+from albert_tf.base.settings import positive
 
 BLOCK = 1 << 24  # number of cosines to compute at once
 
@@ -70,8 +70,7 @@ def search(queries: Any, vectors: Any, top_k: int = 10) -> list:
       A list of `Found` for each query, closest first; for a single query [H],
       one list.
     """
-    top_k = as_type("top_k", top_k, int)
-    require(top_k >= 1, "`top_k` must be at least 1.", top_k=top_k)
+    top_k = positive("top_k", top_k)
     queries, vectors = unit_pair(queries, vectors, ("queries", "vectors"))
     rule = "`vectors` must be [M, H], with at least one vector."
     require(vectors.ndim == 2 and len(vectors), rule, vectors=vectors.shape)

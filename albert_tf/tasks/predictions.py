@@ -10,7 +10,7 @@ import numpy as np
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
-from albert_tf.base.settings import as_type
+from albert_tf.base.settings import positive
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.task import Task
 from albert_tf.text.packing import is_column
@@ -84,8 +84,7 @@ class Predictor:
           InputError: if a query lacks a field or has an unknown field or an
             illegal value, or if `top` is less than 1.
         """
-        top = as_type("top", top, int)
-        require(top > 0, "`top` must be at least 1.", top=top)
+        top = positive("top", top)
         task = self.task.for_queries()
         rule = "`queries` must be a list of dicts."
         require(is_column(queries), rule, queries=repr(queries)[:60])

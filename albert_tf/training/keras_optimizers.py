@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.base.errors import InputError, require
-from albert_tf.base.settings import as_type, plain
+from albert_tf.base.settings import plain, positive
 from albert_tf.model.layers import registered
 from albert_tf.training.optimizer import Optimizer, OptimizerConfig
 from albert_tf.training.schedules import RATE_AT_4096, SCHEDULES
@@ -33,9 +33,7 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         num_warmup_steps: int = 0,
         **kwargs,
     ):
-        steps = as_type("num_train_steps", num_train_steps, int)
-        rule = "`num_train_steps` must be at least 1."
-        require(steps > 0, rule, num_train_steps=steps)
+        steps = positive("num_train_steps", num_train_steps)
         named = {
             "learning_rate": learning_rate,
             "num_warmup_steps": num_warmup_steps,
