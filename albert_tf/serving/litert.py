@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework import convert_to_constants
 
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.packages import is_installed, need
@@ -130,28 +129,6 @@ CALIBRATION_ROWS = 200
 PRECISIONS = ("float32", "float16", "dynamic_int8", "int8")
 
 
-def frozen(compute: Callable, specs: list[tf.TensorSpec]) -> tf.Module:
-    """Return a module with constant weights and a signature for `compute`.
-
-    The converter would lose weights that are Keras variables.
-    """
-    by_name = {spec.name: spec for spec in specs}
-    graph = tf.function(compute, autograph=False)
-    graph = graph.get_concrete_function(**by_name)
-    constant = convert_to_constants.convert_variables_to_constants_v2(graph)
-    order = [tensor.name.split(":")[0] for tensor in constant.inputs]
-    names = sorted(graph.structured_outputs)
-
-    def call(**inputs):
-        outputs = constant(*[inputs[name] for name in order])
-        return dict(zip(names, outputs, strict=True))
-
-    module = tf.Module()
-    module.call = tf.function(call, autograph=False)
-    module.signature = module.call.get_concrete_function(**by_name)
-    return module
-
-
 def calibration_examples(
     server: ServedModel, path: str | None
 ) -> list[dict[str, np.ndarray]]:
@@ -209,9 +186,12 @@ def convert(server: ServedModel, config) -> bytes:
     examples = [{spec.name: np.zeros(spec.shape, np.int32) for spec in specs}]
     if is_int8:
         examples = calibration_examples(server, config.calibration_file)
-    module = frozen(server.numbers, specs)
+    root = tf.Module()
+    root.weights = server.weights
+    numbers = tf.function(server.numbers, autograph=False)
+    signature = numbers.get_concrete_function(**{x.name: x for x in specs})
     with tempfile.TemporaryDirectory() as folder:
-        tf.saved_model.save(module, folder, module.signature)
+        tf.saved_model.save(root, folder, signature)
         converter = tf.lite.TFLiteConverter.from_saved_model(folder)
         if precision == "float16":
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
