@@ -132,12 +132,7 @@ def arrays(tensors: dict[str, tf.Tensor]) -> Arrays:
 
 def tensors(values: Arrays) -> dict[str, tf.Tensor]:
     """Return arrays as tensors."""
-    return {
-        name: tf.constant(x.tolist(), tf.string)
-        if x.dtype == object
-        else tf.constant(x)
-        for name, x in values.items()
-    }
+    return {name: tf.constant(x) for name, x in values.items()}
 
 
 def file_differences(
