@@ -374,7 +374,8 @@ def squad2(
     if threshold is None:
         threshold = decision_threshold(answers, predictions, null_odds)
     silent = np.array(null_odds) > threshold
-    kinds = {"": silent | True, "HasAns_": answered, "NoAns_": ~answered}
+    every = np.ones_like(answered)
+    kinds = {"": every, "HasAns_": answered, "NoAns_": ~answered}
     raw = raw_scores(answers, predictions)
     metrics = {}
     for name, scores in zip(("exact", "f1"), raw, strict=True):
