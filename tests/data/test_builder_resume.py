@@ -173,11 +173,12 @@ def test_lists_among_the_settings_are_recognized(tmp_path):
 def test_builds_that_differ_share_no_scratch(tmp_path, monkeypatch):
     """Only builds into the same folder have the same scratch folder.
 
-    A relative path means different folders in different current folders.
+    A relative path means different folders in different current folders. A path
+    need not be UTF-8.
     """
     (tmp_path / "a").mkdir()
     monkeypatch.chdir(tmp_path)
-    names = "x", "./x", "y", f"{tmp_path}/x", f"{tmp_path}/a/x"
+    names = "x", "./x", "y\udcff", f"{tmp_path}/x", f"{tmp_path}/a/x"
     folders = [BuildFolder(name, "scratch", {"a": 1}) for name in names]
     first, again, other, absolute, below = (x.scratch for x in folders)
     assert first == again == absolute

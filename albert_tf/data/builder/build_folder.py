@@ -30,7 +30,8 @@ STRICT = {"on_bad_text": "fail"}
 
 
 def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    data = text.encode("utf-8", "surrogatepass")  # of names that are not UTF-8
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 
 def own_name(kind: str, output_dir: str) -> str:
