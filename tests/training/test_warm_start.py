@@ -236,6 +236,13 @@ def test_the_slots_and_the_step_can_be_taken_too(tmp_path):
     assert_equal(found, expected, found)
 
 
+def test_a_run_to_continue_must_be_named():
+    """`init_state=run` alone is an error, not a new run."""
+    with pytest.raises(InputError, match="needs an .*init_checkpoint=None$"):
+        warm_start.check_warm_start(None, "run", tiny.CONFIG, None)
+    warm_start.check_warm_start(None, "weights", tiny.CONFIG, None)
+
+
 def test_slots_of_another_architecture_are_refused(tmp_path):
     """Missing slots, and slots of a different architecture, raise an error."""
     saved(tmp_path, tiny.CONFIG)

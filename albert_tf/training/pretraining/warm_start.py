@@ -257,6 +257,8 @@ def check_warm_start(
       target: the new run's architecture.
       vocabulary: the records' tokenizer or symbols, if known.
     """
+    rule = "`init_state=run` needs an `init_checkpoint`, whose run continues."
+    require(model_dir or state != RUN, rule, init_checkpoint=model_dir)
     source_vocabulary = model_dir and vocabulary_in(model_dir)
     kinds = [_kind(source_vocabulary), _kind(vocabulary)]
     require(
