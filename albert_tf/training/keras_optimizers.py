@@ -139,7 +139,7 @@ class Released(Optimizer):
             f"{'(^|/)' * x.startswith('^')}({x.removeprefix('^')})[^/]*$"
             for x in var_names or ()
         ]
-        excluded = "|".join([self.excluded, *paths, *names])
+        excluded = "|".join(filter(None, [self.excluded, *paths, *names]))
         try:
             re.compile(excluded)
         except re.error as error:
@@ -197,7 +197,7 @@ class AdamW(Released):
       global_clipnorm: largest global norm of the gradients; None means no
         limit. The default, 1, is the released value.
       **kwargs: `excluded`, a pattern for the paths of variables without weight
-        decay, by default norms and biases; and `name`.
+        decay, by default norms and biases ("" excludes none); and `name`.
     """
 
     rule, default_rate = "adamw", 2e-5

@@ -193,7 +193,7 @@ class Optimizer(keras.optimizers.Optimizer):
       config: the rule and its hyperparameters.
       rate: the learning rate, a number or a function of a step counted from 0.
       excluded: a pattern for names of variables without weight decay or trust
-        ratio.
+        ratio; "" excludes none.
       **kwargs: as for any `keras.optimizers.Optimizer`, except `UNUSED`.
 
     Attributes:
@@ -259,7 +259,7 @@ class Optimizer(keras.optimizers.Optimizer):
 
     def is_excluded(self, name: str) -> bool:
         """Return whether a variable has no weight decay and no trust ratio."""
-        return re.search(self.excluded, name) is not None
+        return bool(self.excluded and re.search(self.excluded, name))
 
     def reduce(self, gradients: list[tf.Tensor]):
         """Sum all replicas' gradients and clip the sum; return it and its norm.

@@ -179,6 +179,18 @@ def test_exclusions_that_keras_s_method_adds(rule):
         optimizer.exclude_from_weight_decay(var_names=["decayed"])
 
 
+def test_an_empty_pattern_excludes_no_variable():
+    """With `excluded=""`, all variables decay except those added later."""
+    layer = layer_with({n: np.ones((2, 2), "f4") for n in ("bias", "kernel")})
+    optimizer = AdamW(0.1, weight_decay=0.5, excluded="")
+    assert not optimizer.is_excluded("root/bias")
+    optimizer.exclude_from_weight_decay(var_names=["kernel"])
+    zeros = [tf.zeros_like(w) for w in layer.weights]
+    optimizer.apply(zeros, layer.trainable_variables)
+    changed = [np.any(w.numpy() != 1.0) for w in layer.weights]
+    assert changed == [True, False]
+
+
 @pytest.mark.parametrize(
     ("pattern", "excluded"),
     [
