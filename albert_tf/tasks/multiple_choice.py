@@ -131,7 +131,8 @@ def check_choices(choices: Any, where: str) -> tuple[str, ...]:
     legal = legal and all(
         isinstance(x, str | int | float) and x == x for x in choices
     )
-    rule = f"{where}: there must be a list of 2 to {len(LETTERS)} choices."
+    rule = f"{where}: there must be a list of 2 to {len(LETTERS)} choices"
+    rule += " (in a text, as JSON)." if isinstance(choices, str) else "."
     require(legal, f"{rule} Received: {brief(choices)}")
     return tuple(map(str, choices))
 

@@ -57,6 +57,10 @@ def find_answer(context: str, text: str, start: int) -> int | None:
     return min(starts, key=lambda x: abs(x - start), default=None)
 
 
+# Answers as Python prints them, which pandas writes to CSV.
+PRINTED_ANSWERS = re.compile(r"\s*\[?\{'(text|answer_start)':")
+
+
 def answers_in(qa: dict, where: str) -> list[tuple[str, int | None]]:
     """Return the (text, start) pairs of a question's answers.
 
@@ -79,6 +83,10 @@ def answers_in(qa: dict, where: str) -> list[tuple[str, int | None]]:
         pairs = zip(texts, starts, strict=True)
         raw_answers = [{"text": t, "answer_start": s} for t, s in pairs]
     if isinstance(raw_answers, str):
+        rule = f"{where}: an object in `answers` must be JSON, such as "
+        rule += '{"text": ["cat"], "answer_start": [2]}.'
+        is_printed = PRINTED_ANSWERS.match(raw_answers)
+        require(not is_printed, rule, answers=brief(raw_answers))
         raw_answers = [raw_answers]
     rule = f"{where}: `answers` must be a list, an object or a text."
     require(isinstance(raw_answers, list), rule, answers=brief(raw_answers))

@@ -51,6 +51,8 @@ def test_the_number_of_choices():
     for number in (1, 27):
         with pytest.raises(InputError, match="f:1: .* list of 2 to 26 choices"):
             check_choices([1] * number, "f:1")
+    with pytest.raises(InputError, match="choices .in a text, as JSON.*'a'"):
+        check_choices("['a', 'b']", "f:1")
     task = find("multiple_choice")
     assert dataclasses.replace(task, number=1000).number == 1000
     for number in (-1, 1001):

@@ -233,6 +233,23 @@ def test_a_text_that_looks_like_json_is_an_answer(tmp_path):
         assert found.answers == (text,)
 
 
+@pytest.mark.parametrize("part", ["train", "eval", "predict"])
+def test_printed_answers_are_not_an_answer(tmp_path, part):
+    """Answers as Python prints them, which pandas writes, are an error.
+
+    As a text, they would be a wrong answer, even to a question without one.
+    """
+    path = tmp_path / "t.csv"
+    for answers in (
+        "{'text': ['cat'], 'answer_start': [2]}",
+        "{'text': array([], dtype=object), 'answer_start': array([])}",
+        "[{'answer_start': 2, 'text': 'cat'}]",
+    ):
+        path.write_text(f'question,context,answers\nq,a cat,"{answers}"\n')
+        with pytest.raises(InputError, match="t.csv:2: an object .* be JSON"):
+            Reader(str(path), part, True).questions()
+
+
 def test_another_format(tmp_path):
     """Files that are not JSON, or have no `data`, raise errors."""
     path = tmp_path / "f.json"
