@@ -268,15 +268,15 @@ class Settings:
 
     def check(self) -> None:
         """Raise an error for conflicting settings, before reading any data."""
-        evaluates = self.run.do_train and self.run.do_eval
-        schedule, init = self.optimizer.schedule, self.run.init
-        self.recipe.check_run(evaluates, schedule, init)
+        run, schedule = self.run, self.optimizer.schedule
+        if run.do_train:  # otherwise, the flags of a whole run are accepted
+            self.recipe.check_run(run.do_eval, schedule, run.init)
         require(
             not self.recipe.task_weights or "," in (self.data.task or ""),
             "`task_weights` needs several tasks, `task=A,B`.",
             task=self.data.task,
         )
-        seed, number = self.training.random_seed, self.run.num_seeds
+        seed, number = self.training.random_seed, run.num_seeds
         rule = f"The last seed must be at most {LARGEST_SEED}."
         legal = seed + number - 1 <= LARGEST_SEED
         require(legal, rule, random_seed=seed, num_seeds=number)

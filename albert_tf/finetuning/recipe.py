@@ -147,7 +147,7 @@ class RecipeConfig:
         """
         for name in ("early_stopping", "plateau_patience"):
             value = getattr(self, name)
-            rule = f"`{name}` needs `do_train` with `do_eval`."
+            rule = f"In training, `{name}` needs `do_eval`."
             require(evaluates or not value, rule, **{name: value})
         require(
             schedule == "constant" or not self.plateau_patience,

@@ -83,6 +83,15 @@ def test_the_last_seed_may_be_the_largest():
     build(**how, num_seeds=3, random_seed=2**31 - 3).check()
 
 
+def test_the_flags_of_training_can_be_repeated():
+    """Without training, recipes have no effect and cannot be unsuitable."""
+    how = {"model_dir": "m", "output_dir": "o", "init": "random"}
+    how |= {"early_stopping": 2, "plateau_patience": 1, "freeze": ("pooler",)}
+    build(**how, do_train=False, do_predict=True).check()
+    with pytest.raises(InputError, match="`early_stopping` needs `do_eval`"):
+        build(**how, do_train=True, do_predict=True).check()
+
+
 FILES = dict.fromkeys(("train_file", "eval_file", "predict_file"), "rows.tsv")
 EVALUATES = {"do_train": False, "do_eval": True}
 
