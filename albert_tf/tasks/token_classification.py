@@ -98,7 +98,8 @@ def note_tags(
         if tag != OUTSIDE and not split_tag(tag)[1]
     ]
     if scheme == CLASSES:
-        if untyped and any(OUTSIDE in s.tags for s in tagged):
+        are_numbers = all(tag.isdecimal() for _, tag in untyped)
+        if untyped and (are_numbers or any(OUTSIDE in s.tags for s in tagged)):
             print(
                 f"Note: {source}: tags such as {untyped[0][1]} count as "
                 "classes, because entities need prefixes as in B-PER; the "
