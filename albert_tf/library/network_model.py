@@ -24,6 +24,7 @@ from albert_tf.library.training_metrics import (
     loss_inputs,
     mean_of_words,
     with_label_form,
+    with_output_axis,
     words_only,
 )
 from albert_tf.model.config import AlbertConfig
@@ -184,7 +185,8 @@ class NetworkModel(ModelWithTokenizer):
             `score`, such as "matthews", and, for two classes, "f1" are computed
             from all evaluated examples; `fit` logs them with the prefix `val_`.
             Keras's metrics receive logits, or probabilities if they need them;
-            your own functions receive class indices and logits.
+            your own functions receive class indices and logits, or numbers
+            [B, 1] or [B, C].
           weighted_metrics: more metrics, weighted by the examples' weights.
           label_smoothing: share of the target to spread evenly over all classes
             during training; requires the task's own loss.
@@ -297,7 +299,7 @@ class NetworkModel(ModelWithTokenizer):
         """Return the mean of the compiled loss, by default the task's loss."""
         objective = self.task.objective
         if not self.own_loss:
-            args = y, y_pred, sample_weight
+            args = with_output_axis(objective, y), y_pred, sample_weight
             loss = keras.losses.get(*keras.tree.flatten(self.loss)[:1])
             if isinstance(objective, ClassObjective) and is_of_keras(loss):
                 args = with_label_form(loss, *words_only(objective, *args))
@@ -327,4 +329,5 @@ class NetworkModel(ModelWithTokenizer):
         """Update and return the compiled metrics."""
         if isinstance(y_pred, dict):  # metrics use the first output
             y_pred = next(iter(y_pred.values()))
+        y = with_output_axis(self.task.objective, y)
         return super().compute_metrics(x, y, y_pred, sample_weight)

@@ -19,6 +19,7 @@ from albert_tf.base.errors import InputError, require
 from albert_tf.library.feature_batches import LABELS, WEIGHTS
 from albert_tf.tasks.losses import (
     ClassObjective,
+    NumberObjective,
     SpanObjective,
     TagObjective,
     TaskObjective,
@@ -47,6 +48,16 @@ def without_spare_axis(objective: TaskObjective, y: Any) -> Any:
     if y is None or not has_spare_axis(objective, y):
         return y
     return (y if tf.is_tensor(y) else np.asarray(y))[..., 0]
+
+
+def with_output_axis(objective: TaskObjective, y: Any) -> Any:
+    """Return the labels [B] of single numbers as [B, 1], as outputs are.
+
+    The difference of [B] and [B, 1] would be [B, B].
+    """
+    single = isinstance(objective, NumberObjective) and y is not None
+    single = single and objective.label_rank == len(y.shape) == 1
+    return y[..., None] if single else y
 
 
 def expected_labels(objective: TaskObjective, y: Any, y_pred: Any) -> Any:

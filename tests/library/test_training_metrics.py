@@ -435,6 +435,36 @@ def test_losses_of_every_output_get_a_label_of_each(shallow, loss, wanted):
     assert float(metric.result()) == pytest.approx(mean, rel=1e-5)
 
 
+class Distance(keras.losses.Loss):
+    """A loss written by a user."""
+
+    def call(self, y_true, y_pred):
+        return tf.abs(y_true - y_pred)
+
+
+def distance(y_true, y_pred):
+    """Return the mean distance, as a user's metric."""
+    return tf.reduce_mean(tf.abs(y_true - y_pred))
+
+
+@pytest.mark.parametrize("loss", [Distance(), distance, "mae"])
+@pytest.mark.parametrize("labels", [None, ["joy", "fear"]])
+def test_numbers_are_compared_with_their_own_labels(shallow, loss, labels):
+    """A user's loss or metric compares each number with its own label."""
+    model = Regressor.load(shallow, labels)
+    model.compile(loss=loss, metrics=[distance, "mae"], run_eagerly=True)
+    outputs = np.array([[1.0, 5.0], [2.0, -4.0], [8.0, 0.5]], "f4")
+    y = np.array([[2.0, 5.5], [2.5, 3.0], [4.0, 0.0]], "f4")
+    if labels is None:
+        outputs, y = outputs[:, :1], y[:, 0]
+    wanted = np.abs(outputs - y.reshape(outputs.shape)).mean()
+    arguments = {}, tf.constant(y), tf.constant(outputs)
+    assert float(model.compute_loss(*arguments)) == pytest.approx(wanted)
+    found = model.compute_metrics(*arguments)
+    assert float(found["distance"]) == pytest.approx(wanted)
+    assert float(found["mae"]) == pytest.approx(wanted)
+
+
 def test_a_loss_that_nobody_has_is_refused(shallow):
     """`compile` raises an error for an unknown loss."""
     with pytest.raises(InputError, match="`loss` must be a Keras loss"):
