@@ -106,3 +106,15 @@ def test_the_usual_optimizer_is_that_of_none_alone(classifier):
     assert isinstance(classifier.optimizer, AdamW) and classifier.own_loss
     with pytest.raises(ValueError, match="optimizer identifier: autto"):
         classifier.compile("autto")
+
+
+@pytest.mark.parametrize("splits", [["train"], ["train", "test"]])
+@pytest.mark.parametrize("method", ["fit", "predict"])
+def test_one_split_must_be_chosen(method, splits, same_classifier):
+    """A data set with splits raises an error that lists its splits."""
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.Dataset.from_dict({"text": TEXTS, "label": LABELS})
+    both = datasets.DatasetDict({name: rows for name in splits})
+    rule = f"must be one split, {', '.join(splits)}. Received"
+    with pytest.raises(InputError, match=rule):
+        getattr(same_classifier, method)(both)
