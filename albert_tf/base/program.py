@@ -133,7 +133,7 @@ def _parse(argv: Sequence[str], page: str = "") -> list[str]:
     A request for help, and removed flags, are handled first.
     """
     if page and HELP & set(argv):
-        print(page)
+        print(page, flush=True)
         sys.exit()
     try:
         read = FLAGS.read_flags_from_files(argv[1:], force_gnu=False)
@@ -176,8 +176,7 @@ def run(
         try:
             main()
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the last flush
-            return UNREAD
+            raise
         except (InputError, OSError, UnicodeDecodeError) as error:
             return _fail(str(error))
         except KeyboardInterrupt:
@@ -198,6 +197,9 @@ def run(
         sys.exit(_fail(f"A flagfile must be UTF-8: {error}"))
     except KeyboardInterrupt:  # while flags were defined or parsed
         sys.exit(_fail("interrupted", interrupts.STATUS))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the last flush
+        sys.exit(UNREAD)
 
 
 class _OrWord(flags.ArgumentParser):

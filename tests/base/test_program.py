@@ -219,6 +219,30 @@ def test_a_program_runs_without_standard_streams(closed, tmp_path):
     assert (tmp_path / "file").read_text() == "content"
 
 
+WITH_OUTPUT = """
+from albert_tf.base import program
+program.run(lambda: print("done"), prepare=lambda: "Do the work.")
+"""
+
+
+@pytest.mark.parametrize("arguments", [["--help"], []])
+def test_output_that_nobody_reads_is_no_error(arguments):
+    """If the reader of the output ends, as with `| head`, so does a program.
+
+    It prints no error, and ends with the status of a closed pipe.
+    """
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = subprocess.run(
+        [sys.executable, "-u", "-c", WITH_OUTPUT, *arguments],
+        env=os.environ | {"PYTHONPATH": os.getcwd()},
+        stdout=writer,
+        stderr=subprocess.PIPE,
+    )
+    os.close(writer)
+    assert (process.returncode, process.stderr) == (program.UNREAD, b"")
+
+
 def test_a_mistake_in_the_code_is_not_hidden(started):
     """An exception that reveals a mistake in the code is raised unchanged."""
     with pytest.raises(ZeroDivisionError):
