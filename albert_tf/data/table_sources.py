@@ -413,6 +413,25 @@ def rows_of(
         yield Row(where, cells, *of_label)
 
 
+def class_names(source: str | InMemoryTable, column: str) -> Sequence[str]:
+    """Return the names of a column's classes in the order of their numbers.
+
+    Return () if the source defines no classes. Only data sets of `datasets`,
+    and tables made from them, define classes.
+    """
+    features: Mapping = {}
+    if isinstance(source, str):
+        is_read = not files.is_stream(source) and is_table(source)
+        for path in data_files(source)[:1] if is_read else ():
+            with file_kinds.opened(path) as file, _arrow(path):
+                features = _features_of(_schema_and_batches(file)[0])
+    elif _reader(source.data) is _arrow_rows:
+        features = _features_of(source.data.schema)
+    elif _reader(source.data) is _dataset_rows and source.data.features:
+        features = source.data.features.to_dict()
+    return _class_names(features).get(column, ())
+
+
 def texts_in(
     rows: Iterator[Row], column: str, bad: Handler = stop
 ) -> Iterator[tuple[str, str]]:

@@ -27,11 +27,13 @@ from albert_tf.base.settings import (
     validate,
     variant,
 )
+from albert_tf.data.table_sources import class_names
 from albert_tf.finetuning.data_notes import notes
 from albert_tf.finetuning.recipe import RecipeConfig
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import find, is_finetuned, load_task
+from albert_tf.tasks.tables import label_text
 from albert_tf.tasks.task import (
     PARTS,
     Task,
@@ -432,6 +434,20 @@ class Job:
         return "\n".join(lines)
 
 
+def _with_defined_classes(task: Task, data: DataConfig) -> Task:
+    """Return a task with the classes that the training data define, if any.
+
+    Their order, and so their numbers, are those of the data set.
+    """
+    many_columns = len(data.label_column or ()) > 1
+    if not task.has_classes or task.labels or many_columns:
+        return task
+    source = next(iter(split_paths(task, data, "train").values()))
+    names = class_names(source, task.table().label)
+    labels = tuple(label_text(name, str(source)) for name in names)
+    return dataclasses.replace(task, labels=labels) if all(labels) else task
+
+
 def prepare(
     run: FinetuningConfig,
     data: DataConfig,
@@ -455,6 +471,8 @@ def prepare(
     config.check_pieces(tokenizer.vocab_size, run.source_dir)
     examples: dict[str, dict[str, Sequence]] = {}
     for part in run.parts() if parts is None else parts:
+        if part == "train":
+            task = _with_defined_classes(task, data)
         examples[part] = read_splits(task, data, part)
         first = next(iter(examples[part].values()))
         if part == "train":

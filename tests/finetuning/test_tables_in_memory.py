@@ -8,6 +8,7 @@ import tiny_runs
 import albert_tf
 from albert_tf.base.errors import InputError
 from albert_tf.data.table_sources import as_source
+from albert_tf.finetuning import finetuning_setup
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task import read_splits, with_settings
 from albert_tf.tasks.task_config import DataConfig
@@ -108,6 +109,68 @@ def test_questions_of_a_table(tmp_path):
     rows[1]["context"] = 3
     with pytest.raises(InputError, match="row 1: `context` must be a text"):
         examples("question_answering", rows)
+
+
+CLASSES = ["pos", "neg", "odd", "neu"]
+TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+
+
+def labels_of(pretrained, task, source):
+    """Return the labels of a task that is trained on a table."""
+    how = {"model_dir": pretrained, "output_dir": "o", "do_train": True}
+    s = tiny_runs.build(**how, task=task, max_seq_length=8, train_file=source)
+    return finetuning_setup.prepare(s.run, s.data, s.task).task.labels
+
+
+@pytest.mark.parametrize(
+    "kind", ["memory", "stream", "folder", "parquet", "arrow"]
+)
+def test_classes_of_a_data_set_keep_their_numbers(kind, pretrained, tmp_path):
+    """The labels are the classes that a data set defines, in its order.
+
+    So the numbers in its column of labels are those of the model.
+    """
+    datasets = pytest.importorskip("datasets")
+    label = datasets.ClassLabel(names=CLASSES)
+    features = {"text": datasets.Value("string"), "label": label}
+    rows = datasets.Dataset.from_dict(
+        {"text": ["a", "b", "c"], "label": [3, 1, 0]},
+        features=datasets.Features(features),
+    )
+    if kind == "folder":
+        rows.save_to_disk(tmp_path / "rows")
+    if kind == "parquet":
+        rows.to_parquet(tmp_path / "rows")
+    source = {
+        "memory": rows,
+        "stream": rows.to_iterable_dataset(),
+        "arrow": rows.with_format("arrow")[:],
+    }.get(kind, str(tmp_path / "rows"))
+    labels = labels_of(pretrained, "classification", source)
+    assert labels == tuple(CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("task", "column", "names"),
+    [
+        ("token_classification", "ner_tags", TAGS),
+        ("multilabel", "label", CLASSES),
+    ],
+)
+def test_classes_in_lists_keep_their_numbers(task, column, names, pretrained):
+    """Tags and sets of classes have the order that a data set defines."""
+    datasets = pytest.importorskip("datasets")
+    text = datasets.Value("string")
+    features = {
+        "text": text,
+        "tokens": datasets.Sequence(text),
+        column: datasets.Sequence(datasets.ClassLabel(names=names)),
+    }
+    rows = {"text": ["a b", "c"], "tokens": [["a", "b"], ["c"]]}
+    rows[column] = [[3, 0], [1]]
+    features = datasets.Features(features)
+    source = datasets.Dataset.from_dict(rows, features=features)
+    assert labels_of(pretrained, task, source) == tuple(names)
 
 
 def test_tags_of_a_table(tmp_path):
