@@ -173,15 +173,15 @@ def test_the_vocabulary_of_the_metadata(folder, capsys):
 
 def test_find_paths(folder):
     """Folders, patterns and files may be mixed; temporary files are skipped."""
-    (folder / "b.tfrecord").write_bytes(b"")
-    (folder / "b.tfrecord.tmp41-0a1b2c3d").write_bytes(b"half")
-    a, b = (str(folder / name) for name in ("a.tfrecord", "b.tfrecord"))
+    (folder / "b.tf_record").write_bytes(b"")
+    (folder / "b.tf_record.tmp41-0a1b2c3d").write_bytes(b"half")
+    a, b = (str(folder / name) for name in ("a.tfrecord", "b.tf_record"))
     assert inspect_records.find_paths(str(folder)) == [a, b]
     assert inspect_records.find_paths(f"{a},{folder}/b*") == [a, b]
     with pytest.raises(InputError, match="match at least one file"):
         inspect_records.find_paths(str(folder / "c"))
     (folder / "x, [1]").mkdir()
-    c = (folder / "b.tfrecord").rename(folder / "x, [1]/c.tfrecord")
+    c = (folder / "b.tf_record").rename(folder / "x, [1]/c.tfrecord")
     assert inspect_records.find_paths(f"{folder}/x, [1]") == [str(c)]
 
 

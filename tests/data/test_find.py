@@ -12,7 +12,7 @@ from albert_tf.data.records.metadata import is_described, read_metadata
 def folder(tmp_path):
     """Return a folder with two released training files and a held-out one."""
     write(tmp_path / "part-0.tfrecord", map(example, range(20)))
-    write(tmp_path / "part-1.tfrecord-00001", map(example, range(20, 33)))
+    write(tmp_path / "part-1.tf_record-00001", map(example, range(20, 33)))
     write(tmp_path / "eval.tfrecord", map(example, range(33, 38)))
     return tmp_path
 

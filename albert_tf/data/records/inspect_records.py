@@ -13,7 +13,11 @@ from albert_tf.base import files, program
 from albert_tf.base.errors import require
 from albert_tf.base.settings import Validated, setting
 from albert_tf.data.records import tfrecord
-from albert_tf.data.records.metadata import is_described, load_metadata
+from albert_tf.data.records.metadata import (
+    PATTERN,
+    is_described,
+    load_metadata,
+)
 from albert_tf.text.symbols import (
     SEPARATOR_LABEL,
     SymbolTable,
@@ -55,7 +59,7 @@ class InspectConfig(Validated):
 def find_paths(patterns: str) -> list[str]:
     """Return the files named by a comma-separated list of paths and globs.
 
-    A folder stands for its `*.tfrecord*` files.
+    A folder stands for its `*.tfrecord*` and `*.tf_record*` files.
 
     Raises:
       InputError: if a folder contains no such files, or an entry matches
@@ -63,7 +67,7 @@ def find_paths(patterns: str) -> list[str]:
     """
     paths = []
     for entry in files.split_paths(patterns):
-        matches = files.matches("*.tfrecord*", entry)
+        matches = files.matches(PATTERN, entry)
         rule = "A folder in `input_file` must contain *.tfrecord files."
         require(matches or not files.is_folder(entry), rule, input_file=entry)
         paths += matches or files.glob(entry, "`input_file`")

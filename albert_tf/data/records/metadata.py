@@ -225,8 +225,9 @@ def is_described(data_dir: str) -> bool:
     return files.exists(files.join(data_dir, METADATA_FILE))
 
 
-# File names of records in a folder without metadata.json.
-PATTERN = "*.tfrecord*"
+# File names of records in a folder without metadata.json; many users of the
+# released code write `.tf_record`.
+PATTERN = "*.tf*record*"
 
 
 def _lengths(path: str) -> tuple[int, int]:
@@ -323,8 +324,8 @@ def read_metadata(data_dir: str) -> Metadata:
     require(
         paths,
         "`data_dir` must be a folder finished by create_pretraining_data.py, "
-        "with a metadata.json; a folder of released records, *.tfrecord*; or "
-        "a glob of such files.",
+        "with a metadata.json; a folder of released records, *.tfrecord* or "
+        "*.tf_record*; or a glob of such files.",
         data_dir=data_dir,
     )
     return infer_metadata(paths, folder)
