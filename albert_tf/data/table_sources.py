@@ -262,6 +262,7 @@ def rows_in(
     if source.kind in row_files.KINDS:
         yield from row_files.read(source, path, source.kind, bad=bad)
         return
+    file_kinds.require_lines(source.kind, path)
     rule = "A table must be a Parquet, Arrow, CSV, TSV or JSON lines file."
     require(source.kind in (PARQUET, ARROW), rule, file=path)
     for number, values in enumerate(_arrow_rows_of(source, path, column)):

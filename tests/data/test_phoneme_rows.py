@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 
 import pytest
 from tiny_corpus import records_of
@@ -157,6 +158,13 @@ def test_rows_may_come_from_standard_input(built, tmp_path, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(rows))
     build(tmp_path, "-")
     assert records_of(tmp_path) == records_of(built[0])
+
+
+def test_an_array_of_rows_is_not_lines_of_rows(tmp_path):
+    """The error for a JSON array contains a command that converts it."""
+    (tmp_path / "rows.json").write_text(json.dumps(ROWS, indent=1))
+    with pytest.raises(InputError, match=r"jq -c '\.\[\]'.*file=.*rows.json"):
+        build(tmp_path / "out", tmp_path / "rows.json")
 
 
 def test_useless_rows_are_an_error(tmp_path):
