@@ -35,6 +35,7 @@ from albert_tf.data.builder.build_folder import (
 )
 from albert_tf.data.builder.build_settings import OUTPUT_SAME, BuildConfig
 from albert_tf.data.builder.text_formats import Block
+from albert_tf.data.table_sources import InMemoryTable
 
 # {punctuation mark: its symbol}. Each mark is a separate word; marks without a
 # symbol are omitted.
@@ -99,8 +100,8 @@ FORMATS = {"jsonl": _jsonl, "parquet": _parquet}
 class PhonemizeConfig(text_formats.SentencesConfig):
     """Settings for the conversion of text to phonemes."""
 
-    input_file: str = variant(
-        text_formats.CORPUS, convert=None, help=f"{text_formats.TEXT_FILES}."
+    input_file: str | InMemoryTable = variant(
+        text_formats.CORPUS, help=f"{text_formats.TEXT_FILES}."
     )
     output_dir: str = variant(OUTPUT_DIR)
     language: str = setting(
@@ -131,11 +132,12 @@ class PhonemizeConfig(text_formats.SentencesConfig):
             need("`word_boundaries=chinese`", "jieba")
         if self.output_format == "parquet":
             need("`output_format=parquet`", "pyarrow")
+        source = self.input_file
         require(
-            not text_blocks.has_pipes(self.input_file),
+            isinstance(source, str) and not text_blocks.has_pipes(source),
             "`input_file` must name files, because a resumed run reads them "
             "again.",
-            input_file=self.input_file,
+            input_file=source,
         )
 
     def path(self, number: int) -> str:

@@ -153,8 +153,9 @@ def test_packages_and_pipes_are_checked_first(monkeypatch):
     ):
         with pytest.raises(InputError, match=f"`{name}={value}` needs"):
             config(**{name: value})
-    with pytest.raises(InputError, match="must name files.*input_file=-$"):
-        config(input_file="-")
+    for source in ("-", {"text": ["Eins.", "Zwei."]}):
+        with pytest.raises(InputError, match="must name files"):
+            config(input_file=source)
 
 
 def test_chinese_marks_are_folded(monkeypatch):
@@ -184,6 +185,21 @@ def test_a_row_is_a_sentence_with_its_document(convert):
             "phonemes": ["ˈEin", "ˈEnde"],
         },
     ]
+
+
+def test_files_may_be_a_list(tmp_path, spoken):
+    """In Python, `input_file` may be a list of paths; each is read once."""
+    paths = [tmp_path / "b.txt", tmp_path / "a.txt"]
+    paths[0].write_text("Zwei. Drei.\nVier.\n")
+    paths[1].write_text("Eins.\n")
+    albert_tf.phonemize(
+        input_file=[*paths, str(paths[0])],
+        output_dir=tmp_path / "out",
+        language="de",
+        num_processes=1,
+    )
+    found = [row["words"][0] for row in rows_in(tmp_path / "out")]
+    assert sorted(found) == ["Eins", "Vier", "Zwei"]
 
 
 def test_silent_words_are_counted(convert, capsys):
