@@ -32,7 +32,10 @@ def test_a_keyword_is_learned(finished):
 
 
 def test_what_a_run_leaves(finished, opinions):
-    """The output is a model directory with all files for later runs."""
+    """The output is a model directory with all files for later runs.
+
+    The flags include every setting that has a value, whichever class has it.
+    """
     output, metrics = finished
     names = set(os.listdir(output))
     expected = (
@@ -47,6 +50,10 @@ def test_what_a_run_leaves(finished, opinions):
         assert written.pop(f"{split}_file") == opinions[f"{split}_file"]
     assert written == {"task": "classification", **metrics}
     assert not [name for name in names if ".tmp" in name]
+    flags = pathlib.Path(output, "run.flags").read_text("utf-8").splitlines()
+    fields = finetuning_run.finetune.program.fields().items()
+    flags = {line.split("=")[0].removeprefix("--") for line in flags}
+    assert flags >= {n for n, field in fields if field.default is not None}
 
 
 def test_predictions_stand_beside_their_examples(finished, opinions):

@@ -33,7 +33,10 @@ LENGTH = 16
 
 
 def test_a_run_leaves_a_whole_model_directory(data_dir, config, trained):
-    """A run writes its tokenizer, checkpoint, flags and curves."""
+    """A run writes its tokenizer, checkpoint, flags and curves.
+
+    The flags include every setting that has a value, whichever class has it.
+    """
     _, output, metrics = trained
     names = "loss mlm_loss sop_loss mlm_accuracy sop_accuracy"
     assert set(metrics) == set(names.split())
@@ -42,6 +45,9 @@ def test_a_run_leaves_a_whole_model_directory(data_dir, config, trained):
     flags = (output / "run.flags").read_text().splitlines()
     assert f"--data_dir={data_dir}" in flags and "--optimizer=lamb" in flags
     assert "--budget_hours=0.0" in flags
+    fields = pretrain.pretrain.program.fields().items()
+    written = {line.split("=")[0].removeprefix("--") for line in flags}
+    assert written >= {n for n, field in fields if field.default is not None}
     assert "mlm_accuracy" in (output / "curves.png").read_text()
     facts = checkpoint_files.read_facts(checkpoint_files.latest(str(output)))
     paths = tf.io.gfile.glob(f"{data_dir}/train-*.tfrecord")
