@@ -60,9 +60,9 @@ def weighted(
     features: Features, task: Task, table: dict[str, float]
 ) -> tuple[Features, np.ndarray]:
     """Return features with a weight for each label, and the class weights."""
-    arrays, token_arrays = dict(features.arrays), dict(features.token_arrays)
-    target_arrays = token_arrays if "labels" in token_arrays else arrays
-    labels = target_arrays["labels"].astype(np.int64)
+    part = "token_arrays" if "labels" in features.token_arrays else "arrays"
+    arrays = getattr(features, part)
+    labels = arrays["labels"].astype(np.int64)
     if labels.ndim == 1:
         is_labeled = labels >= 0
         classes = weights_of_classes(labels[is_labeled], task, table)
@@ -70,14 +70,9 @@ def weighted(
     else:
         classes = weights_of_classes(labels, task, table)
         values = classes[np.arange(len(classes)), labels]
-    target_arrays[LABEL_WEIGHTS] = values.astype(np.float32)
-    changed = dataclasses.replace(
-        features,
-        arrays=arrays,
-        token_arrays=token_arrays,
-        fills=features.fills | {LABEL_WEIGHTS: 0.0},
-    )
-    return changed, classes
+    changes = {part: arrays | {LABEL_WEIGHTS: values.astype(np.float32)}}
+    changes["fills"] = features.fills | {LABEL_WEIGHTS: 0.0}
+    return dataclasses.replace(features, **changes), classes
 
 
 def summary(classes: np.ndarray, task: Task) -> str:
