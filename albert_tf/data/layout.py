@@ -37,8 +37,7 @@ class Pairs:
 
     def take(self, index: np.ndarray) -> "Pairs":
         """Return the pairs at the given indices."""
-        fields = dataclasses.fields(self)
-        return Pairs(*(getattr(self, f.name)[index] for f in fields))
+        return Pairs(*(column[index] for column in vars(self).values()))
 
     def swap(self, where: np.ndarray, labels: np.ndarray) -> "Pairs":
         """Return the pairs with A and B swapped where `where` [n] is true.

@@ -320,12 +320,8 @@ def _held_out_range(
     cuts = _cuts(sizes, starts, tokens, FEWEST_SENTENCES - 1)
 
     def nearest(position: int, low: int, high: int) -> int:
-        after = int(np.searchsorted(cuts, position))
-        if after == len(cuts) or (
-            after and position - cuts[after - 1] <= cuts[after] - position
-        ):
-            after -= 1
-        return min(max(after, low), high)
+        closest = int(np.abs(cuts - position).argmin())
+        return min(max(closest, low), high)
 
     # Leave at least two sentences for a pair, one for each gap, and one before
     # the first gap.

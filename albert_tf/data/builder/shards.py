@@ -90,10 +90,8 @@ class Documents:
 
 def concatenate(items: list[Documents]) -> Documents:
     """Concatenate documents; `items` must not be empty."""
-    fields = [field.name for field in dataclasses.fields(Documents)]
-    return Documents(
-        *(np.concatenate([getattr(d, name) for d in items]) for name in fields)
-    )
+    columns = zip(*(vars(item).values() for item in items), strict=True)
+    return Documents(*map(np.concatenate, columns))
 
 
 def _frames(data: bytes, id_type: np.dtype) -> Iterator[Documents]:
