@@ -29,6 +29,7 @@ from albert_tf.data.builder.text_formats import (
     CORPUS,
     BadItems,
     SentencesConfig,
+    check_table_layout,
     lines_of,
     split_sentences,
     warn_of_bad_items,
@@ -93,6 +94,7 @@ def _documents(
 ) -> Iterator[list[str]]:
     """Yield the documents of the corpus; count bad items in `counts`."""
     if not isinstance(config.input_file, str):
+        check_table_layout("tables", config.input_format, config.input_file)
         bad = BadItems(config.on_bad_text, counts)
         for text in texts_of(config.input_file, config.text_field, bad):
             yield lines_of(text)

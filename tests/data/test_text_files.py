@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from tiny_files import read, read_blocks, write
 
-from albert_tf import create_pretraining_data
+from albert_tf import create_pretraining_data, train_tokenizer
 from albert_tf.base.errors import InputError
 from albert_tf.data import file_kinds
 from albert_tf.data.builder import text_blocks, text_formats
@@ -132,12 +132,14 @@ def test_layouts_that_tables_cannot_have(tmp_path, layout):
         text_blocks.check_files([path], reading)
     text_blocks.check_files([path, text], reading)
     assert read(path, input_format=layout)[0] == [["a b"]]
-    with pytest.raises(InputError, match=f"for tables.*={layout} with input"):
-        create_pretraining_data(
-            input_file={"text": ["a b"]},
-            output_dir=tmp_path / "out",
-            input_format=layout,
-        )
+    for program in (create_pretraining_data, train_tokenizer):
+        message = f"for tables.*={layout} with input"
+        with pytest.raises(InputError, match=message):
+            program(
+                input_file={"text": ["a b"]},
+                output_dir=tmp_path / "out",
+                input_format=layout,
+            )
 
 
 @pytest.mark.parametrize("block_bytes", [16, 1 << 20])
