@@ -76,6 +76,16 @@ def test_examples_as_text(folder, capsys):
     assert "\033" not in text
 
 
+def test_labels_of_next_sentence_pairs(folder, capsys):
+    """If the metadata say so, the label states whether B was replaced."""
+    for chosen, label in ((True, "1, B was replaced"), (False, "1, swapped")):
+        settings = {"random_next_sentence": chosen}
+        Metadata(12, 3, 0, "", {"train": ()}, settings).write(str(folder))
+        text = printed(capsys, folder / "a.tfrecord")
+        assert f"Example 1: {'next' if chosen else 'sentence'}" in text
+        assert label in text and ("B belongs to A" in text) == chosen
+
+
 def test_a_word_of_a_lone_mark_and_letters(tmp_path, capsys):
     """A word-boundary marker is shown as a space, unless it was masked."""
     tokenizer = vocabularies.english()

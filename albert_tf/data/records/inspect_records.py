@@ -5,7 +5,7 @@ import itertools
 import operator
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -38,7 +38,9 @@ PAINT = {
 }
 PLAIN = "\033[0m"
 
-LABELS = {False: "0, in order", True: "1, swapped"}
+# What the labels 0 and 1 mean.
+ORDER = "sentence order 0, in order", "sentence order 1, swapped"
+NEXT = "next sentence 0, B belongs to A", "next sentence 1, B was replaced"
 WORD_MARKS = ("▁", "##")
 
 
@@ -151,12 +153,11 @@ def _words(
             yield blank or index - 1 in ends, paint("ab"[segment], _text(piece))
 
 
-def _facts(example: tfrecord.Example) -> Iterator[str]:
+def _facts(example: tfrecord.Example, labels: Sequence[str]) -> Iterator[str]:
     """Yield the facts to print before the text of an example."""
     number, masked = len(example.input_ids), len(example.positions)
     a, b = map(len, example.segments())
-    order = f"sentence order {LABELS[example.swapped]}"
-    yield order if b else "one segment, no order"
+    yield labels[example.swapped] if b else "one segment, no order"
     yield f"{number} tokens of {example.length}"
     yield f"A {a}, B {b}"
     if example.slots:
@@ -186,14 +187,18 @@ def _spoken(example: tfrecord.Example, table: SymbolTable | None) -> str:
     return f"{facts}, {len(words)} words\n{' '.join(words)}"
 
 
-def show(example: tfrecord.Example, vocabulary: Vocabulary | None) -> str:
-    """Return an example in readable form."""
+def show(
+    example: tfrecord.Example,
+    vocabulary: Vocabulary | None,
+    labels: Sequence[str] = ORDER,
+) -> str:
+    """Return an example in readable form; `labels` is `ORDER` or `NEXT`."""
     is_table = isinstance(vocabulary, SymbolTable)
     if example.words is not None:
         return _spoken(example, vocabulary if is_table else None)
     words = _words(example, None if is_table else vocabulary)
     text = "".join(" " * blank + word for blank, word in words)
-    return "; ".join(_facts(example)) + "\n" + text.strip()
+    return "; ".join(_facts(example, labels)) + "\n" + text.strip()
 
 
 def inspect_file(
@@ -207,9 +212,13 @@ def inspect_file(
             "The file's folder contains no tokenizer, so ids are printed; see "
             "--spm_model_file and --vocab_file"
         )
+    labels, folder = ORDER, os.path.dirname(path)
+    if is_described(folder):
+        settings = load_metadata(folder).settings
+        labels = NEXT if settings.get("random_next_sentence") else ORDER
     examples = tfrecord.decoded(path, config.num_examples)
     for number, example in enumerate(examples):
-        print(f"\nExample {number}: {show(example, vocabulary)}")
+        print(f"\nExample {number}: {show(example, vocabulary, labels)}")
     print()
 
 
