@@ -203,19 +203,18 @@ def make_batches(
 
 
 def check_partners(s: Settings, job: Job, replicas: int) -> None:
-    """Raise an error if the pairs of an embedding task have no negatives.
+    """Raise an error if an example needs others in its micro-batch.
 
-    The negatives are the other texts in a replica's micro-batch.
+    In a replica's micro-batch, other texts serve as the negatives of single
+    texts and of pairs without scores.
     """
     training, examples = s.training, job.training_split.examples
-    contrasts = (
-        job.task.distinct_texts(examples) and len(examples[0].texts) == 2
-    )
     parts = replicas * training.gradient_accumulation_steps
     require(
-        not contrasts or training.train_batch_size > parts,
-        "`train_batch_size` must be at least 2 pairs per replica and "
-        "micro-batch, because the other pairs serve as negatives.",
+        job.task.supports_single_example(examples)
+        or training.train_batch_size > parts,
+        "`train_batch_size` must be at least 2 examples per replica and "
+        "micro-batch, because the other examples serve as negatives.",
         train_batch_size=training.train_batch_size,
         gradient_accumulation_steps=training.gradient_accumulation_steps,
         replicas=replicas,

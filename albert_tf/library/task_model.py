@@ -200,7 +200,11 @@ class TaskModel(NetworkModel):
         )
 
     def _in_memory(self, examples, weights, size, shuffle=False):
-        """Return the batches of examples."""
+        """Return the batches of examples; training shuffles them."""
+        alone = not shuffle or self.task.supports_single_example(examples)
+        rule = "`batch_size` must be at least 2, because the other examples of "
+        rule += "a batch serve as negatives."
+        require(alone or size > 1, rule, batch_size=size)
         features = self.features(examples)
         return feature_batches.batches_in_memory(
             features,

@@ -173,8 +173,11 @@ def test_texts_and_scores_train_too(shallow, tables, tmp_path):
         {"train_batch_size": 4, "gradient_accumulation_steps": 4},
     ],
 )
-def test_pairs_need_wrong_answers(shallow, tmp_path, values):
-    """Micro-batches of one pair raise an error, unless pairs have negatives."""
+def test_examples_need_wrong_answers(shallow, tmp_path, values):
+    """Micro-batches of one text or pair raise an error; triplets do not.
+
+    The loss would be 0, because there is only one answer to choose from.
+    """
     how = {
         "task": "embedding",
         "model_dir": shallow,
@@ -182,9 +185,10 @@ def test_pairs_need_wrong_answers(shallow, tmp_path, values):
         "do_train": True,
         "max_seq_length": 8,
     }
-    output = str(tmp_path / "pairs")
-    with pytest.raises(InputError, match="2 pairs per replica and micro-batch"):
-        run(train_file=PAIRS, output_dir=output, **how, **values)
+    output, wrong = str(tmp_path / "pairs"), "2 examples per replica and micro"
+    for table in (PAIRS, {"text": PAIRS["text"]}):
+        with pytest.raises(InputError, match=wrong):
+            run(train_file=table, output_dir=output, **how, **values)
     negatives = PAIRS | {"negative": list("ijkl")}
     output = str(tmp_path / "negatives")
     run(train_file=negatives, output_dir=output, **how, **values)

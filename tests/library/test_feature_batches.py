@@ -133,6 +133,18 @@ def test_an_embedder_sees_no_partner_twice(shallow):
         assert len(partners) == len(row)
 
 
+def test_a_text_needs_another_in_its_batch(shallow):
+    """To train on batches of one text or pair is an error."""
+    model = Embedder.load(shallow, max_length=8)
+    for x in (["bad", "good", "so"], (["bad", "good"], ["poor", "great"])):
+        examples = model.examples(x, None, "train")
+        with pytest.raises(InputError, match="at least 2, .*batch_size=1"):
+            model._in_memory(examples, None, 1, shuffle=True)
+        assert model._in_memory(examples, None, 1).cardinality() == len(
+            examples
+        )
+
+
 def test_a_pair_needs_another_in_its_batch():
     """Pairs raise an error if no batch can hold two of them.
 
