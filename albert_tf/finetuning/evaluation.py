@@ -249,15 +249,18 @@ def save_threshold(model_dir: str, evaluator: TaskEvaluator) -> None:
         print(f"Saved null_score_diff_threshold={value:.6g} to {model_dir}")
 
 
-def check_results(folder: str, of_seeds: bool) -> None:
+def check_results(
+    folder: str, tasks: Sequence[str | None], of_seeds: bool
+) -> None:
     """Raise an error if a folder has results that a run must not replace.
 
-    These are the summary of several seeds, and results that no evaluation
-    wrote: without the task in `metrics.json`, in a folder without a fine-tuned
-    model.
+    These are the summary of several seeds or tasks, and results that no
+    evaluation wrote: without the task in `metrics.json`, in a folder without a
+    fine-tuned model.
 
     Args:
       folder: the output folder.
+      tasks: the names of the run's tasks.
       of_seeds: whether the run has several seeds.
     """
     metrics: dict = {}
@@ -268,6 +271,13 @@ def check_results(folder: str, of_seeds: bool) -> None:
         "Without `num_seeds`, `output_dir` must not contain the results of "
         "several seeds; choose another folder.",
         output_dir=folder,
+    )
+    stored = str(metrics.get("task")).split(",")
+    require(
+        len(stored) == 1 or {*stored} == {*tasks},
+        "`output_dir` must not contain the results of several tasks, unless "
+        "the run trains the same tasks; choose another folder.",
+        output_dir=f"{folder} with {', '.join(stored)}",
     )
     if "task" not in metrics and not is_finetuned(folder):
         check_unused("output_dir", folder, RESULT_FILES)

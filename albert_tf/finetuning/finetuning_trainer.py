@@ -136,7 +136,7 @@ def prepare_jobs(
     s.check()
     workers, jobs = distribution.prepare_devices(s.devices), []
     with distribution.raise_everywhere(workers):
-        check_results(s.run.output_dir, s.run.num_seeds > 1)
+        check_results(s.run.output_dir, names, s.run.num_seeds > 1)
         for name in names:
             data = dataclasses.replace(s.data, task=name)
             job = prepare(s.run, data, s.task)

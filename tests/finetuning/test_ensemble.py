@@ -222,6 +222,25 @@ def test_the_results_of_seeds_are_not_replaced(
     assert [*tmp_path.iterdir()] == [path]
 
 
+@pytest.mark.parametrize("values", [{}, {"num_seeds": 2}])
+def test_the_results_of_tasks_are_not_replaced(
+    tmp_path, finished, opinions, values
+):
+    """A run of one task cannot replace the summary of several tasks.
+
+    It can replace the results of another single task.
+    """
+    path = tmp_path / "metrics.json"
+    path.write_text('{"task": "sst-2,rte"}', "utf-8")
+    where = {"model_dir": finished[0], "output_dir": str(tmp_path)}
+    message = refusal(**where, do_train=True, **opinions, **values)
+    assert "results of several tasks" in message and "sst-2, rte" in message
+    assert [*tmp_path.iterdir()] == [path]
+    evaluation.check_results(str(tmp_path), ["rte", "sst-2"], False)
+    path.write_text('{"task": "sst-2"}', "utf-8")
+    evaluation.check_results(str(tmp_path), [None], False)
+
+
 def finetuned(folder, task, config, tokenizer, seed):
     """Write a fine-tuned model directory; return the model."""
     keras.utils.set_random_seed(seed)
