@@ -161,7 +161,10 @@ def write_model_dir(
     weights: dict[str, tf.Variable],
     overwrite: bool,
 ) -> None:
-    """Write a model directory atomically; replace an old directory if asked."""
+    """Write a model directory atomically; replace an old directory if asked.
+
+    Readers expect float32, so weights of other types are converted.
+    """
     require(is_path(path), "`path` must name a folder.", path=path)
     path = files.without_slash(str(path))
     rule = "`path` must be a new or empty folder; `overwrite=True` replaces a "
@@ -169,11 +172,13 @@ def write_model_dir(
     if overwrite:
         check_replaceable("path", path, [WRITTEN], rule)
     require(overwrite or files.is_free(path), rule, path=path)
+    others = {k: x for k, x in weights.items() if x.dtype != tf.float32}
+    casts = {k: tf.Variable(tf.cast(x, tf.float32)) for k, x in others.items()}
     with atomic_folder(path, overwrite) as temporary:
         config.save(temporary)
         for part in filter(None, parts):
             part.save(temporary)
-        checkpoints.save(temporary, weights)
+        checkpoints.save(temporary, weights | casts)
 
 
 _export = command(ExportConfig, ServingConfig)(export_model)

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 import tiny_phonemes
 
 import albert_tf
@@ -11,6 +12,8 @@ from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.conversion.tokenizer_loading import load_tokenizer
 from albert_tf.library.embed import EmbedConfig, embed_texts
 from albert_tf.library.models import Classifier, Tagger
+from albert_tf.serving.server import load_server
+from albert_tf.serving.signatures import ServingConfig
 from albert_tf.text import tokenizers
 from albert_tf.text.symbols import table_in
 
@@ -108,6 +111,23 @@ def test_no_folder_with_files_is_lost(
     with pytest.raises(InputError, match="`export_dir`"):
         model.export(path)
     assert {x.name for x in tmp_path.iterdir()} == {"sub", "thesis.txt"}
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
+def test_programs_read_a_saved_model_of_any_type(shallow, tmp_path, dtype):
+    """Saved weights are float32, rounded from the model's type.
+
+    Programs that restore only float32 weights can read them.
+    """
+    model = Classifier.load(shallow, ["a", "b"], dtype=dtype)
+    model.save(tmp_path / "saved")
+    server = load_server(str(tmp_path / "saved"), ServingConfig(ids_only=True))
+    kinds = set()
+    for name, variable in model.named_weights().items():
+        kinds.add(variable.dtype.name)
+        wanted = tf.cast(variable, tf.float32).numpy()
+        np.testing.assert_array_equal(server.weights[name].numpy(), wanted)
+    assert dtype in kinds
 
 
 def test_a_file_is_not_replaced_by_a_model(pretrained_dir, tmp_path):
