@@ -237,9 +237,12 @@ def test_warnings_at_their_limits(built):
         return [x for x in text.split("\n") if x.startswith("Warning: ")]
 
     usual = {"unknown_share": 0.001, "other_words_share": 0.3}
+    usual |= {"padding_share": 0.4}
     assert not warnings(**usual)
-    first, second = warnings(unknown_share=0.0011, other_words_share=0.301)
+    shares = dict(unknown_share=0.0011, other_words_share=0.301)
+    first, second, third = warnings(**shares, padding_share=0.402)
     assert "0.11% of the symbols" in first and "30.10% of the words" in second
+    assert "40.20% of the positions are padding" in third
     (other,) = warnings(requested=0.02, **usual)
     assert "9.52% of the records are held out instead of 2.00%" in other
     (few,) = warnings(50, requested=0.05, **usual)
@@ -301,6 +304,31 @@ def test_frequencies_are_those_of_the_records(tmp_path, inside):
     )
     share = counts.max() / counts.sum()
     np.testing.assert_allclose(metrics["symbol_accuracy"], share)
+
+
+def test_the_share_of_padding_is_that_of_the_records(built, tmp_path):
+    """The share of padding equals the share of pads in the records.
+
+    It is larger if each row is a document, because it begins a new record.
+    """
+    separate = [{k: v for k, v in r.items() if k != "document"} for r in ROWS]
+    path = write_rows(tmp_path / "rows.jsonl", separate)
+    made = tmp_path / "out", *build(tmp_path / "out", path)
+    shares = []
+    for folder, metadata, _ in (built, made):
+        table = read_table(str(folder))
+        pads = [x == table.symbols[table.pad] for x, _ in examples(folder)]
+        shares.append(metadata.statistics["padding_share"])
+        assert shares[-1] == pytest.approx(np.mean(np.concatenate(pads)))
+    assert 0 < shares[0] < shares[1] - 0.1
+
+
+def test_a_build_without_a_share_of_padding_is_summarized(built):
+    """The statistics of earlier versions have no share of padding."""
+    made, kept = built[1], dict(built[1].statistics)
+    del kept["padding_share"]
+    text = phoneme_build.summary(dataclasses.replace(made, statistics=kept))
+    assert "train: " in text and "padding" not in text
 
 
 def test_frequencies_by_hand():

@@ -28,7 +28,12 @@ from albert_tf.base.processes import Workers, available
 from albert_tf.base.settings import EXAMPLES, Validated, setting
 from albert_tf.data.builder import build_folder
 from albert_tf.data.builder.build_settings import BuildConfig
-from albert_tf.data.builder.statistics import few_held_out, other_share, report
+from albert_tf.data.builder.statistics import (
+    MUCH_PADDING,
+    few_held_out,
+    other_share,
+    report,
+)
 from albert_tf.data.builder.text_blocks import document_hash, input_paths
 from albert_tf.data.file_kinds import TEXT, kind_of
 from albert_tf.data.masking import DYNAMIC
@@ -59,6 +64,11 @@ WARNINGS = {
     "other_words_share": (
         0.3,
         "words share the label for all other words; see `num_words`",
+    ),
+    "padding_share": (
+        MUCH_PADDING,
+        "positions are padding; give all rows of a text the same `document`, "
+        "or pass a shorter --max_seq_length",
     ),
 }
 
@@ -194,6 +204,14 @@ def table_of(config: PhonemesConfig, counts: Counts) -> SymbolTable:
     return table.with_words(ranked[: config.num_words])
 
 
+def require_known(counts: Counts, table: SymbolTable) -> None:
+    """Raise an error unless the rows contain a symbol of the table."""
+    rule = "`phonemes` of the rows must contain symbols of the table; see "
+    rule += "`symbols`."
+    listed = "".join(sorted(counts.symbols))[:LISTED] or "none"
+    require(counts.symbols.keys() & table.ids.keys(), rule, symbols=listed)
+
+
 def lay_out(
     part: Part, table: SymbolTable, room: int
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -243,8 +261,10 @@ def make_file(
     table: SymbolTable,
     scratch: str,
     job: tuple[str, str, str],
-) -> RecordFile:
+) -> tuple[RecordFile, int]:
     """Write the records of a split from a file of rows, unless they exist.
+
+    Return the file of records and the number of its padded positions.
 
     Args:
       build: the settings.
@@ -262,6 +282,9 @@ def make_file(
             if (key < border) == (split == EVAL):
                 ids, labels = lay_out(part, table, room)
                 counts["records"] += len(ids)
+                counts["padding"] += int(
+                    np.sum(ids == table.symbols[table.pad])
+                )
                 values = {"symbol_ids": ids, "word_ids": labels}
                 yield from tfrecord.encode_ints(values)
 
@@ -270,7 +293,8 @@ def make_file(
         files.join(scratch, f"{name}.json"),
         records,
     )
-    return RecordFile(name, made["records"], made["file_bytes"])
+    entry = RecordFile(name, made["records"], made["file_bytes"])
+    return entry, made["padding"]
 
 
 def by_frequency(of_symbols: Iterable[int], of_labels: Iterable[int]) -> dict:
@@ -335,7 +359,7 @@ def summary(made: Metadata) -> str:
     lines += [
         f"Warning: {statistics[share]:.2%} of the {what}"
         for share, (limit, what) in WARNINGS.items()
-        if statistics[share] > limit
+        if statistics.get(share, 0) > limit  # earlier versions had fewer
     ]
     eval_records, requested = made.count(EVAL), made.settings["eval_fraction"]
     share = eval_records / (eval_records + made.count(TRAIN))
@@ -371,10 +395,7 @@ def make_records(
     """Count symbols and words, choose the table, and write all files."""
     counts = total_counts(build.random_seed, paths, folder.scratch, workers)
     table = table_of(config, counts)
-    rule = "`phonemes` of the rows must contain symbols of the table; see "
-    rule += "`symbols`."
-    listed = "".join(sorted(counts.symbols))[:LISTED] or "none"
-    require(counts.symbols.keys() & table.ids.keys(), rule, symbols=listed)
+    require_known(counts, table)
     table.check_claim(build.output_dir)
     of_symbols = np.zeros(table.vocab_size, int)
     of_symbols[[*table.ids.values()]] = [counts.symbols[s] for s in table.ids]
@@ -389,9 +410,13 @@ def make_records(
     work = functools.partial(
         make_file, build, border, room, table, folder.scratch
     )
-    splits = {TRAIN: (), EVAL: ()}
-    for (split, *_), entry in zip(jobs, workers.map(work, jobs), strict=True):
-        splits[split] += (entry,)
+    splits, padding = {TRAIN: (), EVAL: ()}, 0
+    for (split, *_), made in zip(jobs, workers.map(work, jobs), strict=True):
+        splits[split] += made[:1]
+        padding += made[1]
+    positions = room * sum(
+        x.records for entries in splits.values() for x in entries
+    )
     result = Metadata(
         max_seq_length=room,
         max_predictions_per_seq=room,
@@ -399,7 +424,8 @@ def make_records(
         tokenizer_fingerprint=table.fingerprint(),
         splits=splits,
         settings=folder.identity,
-        statistics=statistics_of(table, counts),
+        statistics=statistics_of(table, counts)
+        | {"padding_share": padding / max(positions, 1)},
     )
     for split, *_ in jobs:
         rule = f"`input_file` must yield {split} records: it needs at "
