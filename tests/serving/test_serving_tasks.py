@@ -99,6 +99,8 @@ def test_answers_equal_the_task_in_python(pretrained_dir, tmp_path, head):
     served = concrete(server, "answer")["answer"]
     found = served(question=strings(QUESTIONS), context=strings(CONTEXTS))
     found = {k: v.numpy() for k, v in found.items()}
+    # The outputs have `top_k` columns even if `n_best_size` is smaller.
+    assert found["scores"].shape == (len(QUESTIONS), 5)
     for i, prediction in enumerate(wanted):
         row = {name: values[i] for name, values in found.items()}
         assert_answers(row, prediction, CONTEXTS[i], threshold)
@@ -208,6 +210,23 @@ def test_classes_of_words_mark_no_entities():
         assert np.count_nonzero(graph.kind_of) == marks
         assert np.count_nonzero(graph.begins) == marks / 2
         assert not np.any(graph.ends)
+
+
+def test_a_word_without_pieces_is_an_unknown_piece():
+    """A word for which the tokenizer has no pieces keeps its place."""
+    ids = tf.ragged.constant([[7, 8], [], [9]])
+    tokenizer = types.SimpleNamespace(config=TextConfig(), unk_id=1)
+    encoder = types.SimpleNamespace(
+        tokenizer=tokenizer,
+        graphs=[],
+        segment=lambda texts: ids,
+        pack=lambda rows: rows,
+    )
+    task = dataclasses.replace(find("conll2003"), labels=TAGS)
+    graph = Entities(encoder, None, task)
+    rows, words = graph._rows(strings(["walks \u200b by"]))
+    assert rows.to_list() == [[7, 8, 1, 9]]
+    assert words.pieces.numpy().tolist() == [0, 2, 3]
 
 
 @pytest.mark.slow
