@@ -105,17 +105,24 @@ def test_a_batch_without_masks_has_no_fillings(signatures):
 def test_absent_heads_are_not_served(
     pretrained_dir, pretrained_model, tmp_path
 ):
-    """A model without some heads has no signatures for these heads."""
+    """A model without a head has no signature or output of this head."""
     folder = copied(pretrained_dir, tmp_path / "model")
     weights = checkpoints.named_variables(pretrained_model)
-    for absent, rest in ((("sop/",), {"fill_mask"}), (("sop/", "mlm/"), set())):
+    for absent, rest in (
+        (("sop/",), {"fill_mask"}),
+        (("mlm/",), {"sentence_order"}),
+        (("sop/", "mlm/"), set()),
+    ):
         present = {k: v for k, v in weights.items() if not k.startswith(absent)}
         checkpoints.save(folder, present)
         server = server_of(folder)
         heads = {"fill_mask", "sentence_order"}
         assert heads.intersection(server.signatures) == rest
         assert set(server.weights) == set(present)
-    assert "sop_logits" not in server.call("text", strings(["a"]))
+        outputs = server.call("text", strings(["a"]))
+        assert ("sop_logits" in outputs) == ("sentence_order" in rest)
+        names = {spec.name for spec in server.number_inputs}
+        assert ("mlm_positions" in names) == ("fill_mask" in rest)
 
 
 @pytest.mark.slow_after(1)
