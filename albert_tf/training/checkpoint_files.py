@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, first_line, require
+from albert_tf.base.remote_files import RemoteError
 from albert_tf.base.settings import RunFact
 
 NAME = "ckpt-"
@@ -143,6 +144,8 @@ def fault(prefix: str, read: Callable[[str], None]) -> str:
     """
     try:
         read_facts(prefix)
+    except RemoteError:  # the checkpoint itself may be intact
+        raise
     except InputError:
         return f"{prefix}.json cannot be read"
     try:

@@ -187,6 +187,17 @@ def test_facts_are_kept_beside(folder):
         assert newest(folder) == 2
 
 
+def test_a_lost_connection_is_not_damage(folder, monkeypatch):
+    """If remote storage fails, no earlier checkpoint is used instead."""
+
+    def read(self, size=None):
+        raise tf.errors.UnavailableError(None, None, "connection reset")
+
+    monkeypatch.setattr(tf.io.gfile.GFile, "read", read)
+    with pytest.raises(InputError, match=r"connection reset.*ckpt-3\.json"):
+        checkpoint_files.fault(f"file://{folder}/ckpt-3", lambda prefix: None)
+
+
 def test_checkpoints_after_the_newest_are_not_taken(folder):
     """Checkpoints after the `checkpoint` file's current one are ignored.
 
