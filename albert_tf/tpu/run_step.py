@@ -437,8 +437,20 @@ def claim(config: RunStepConfig, info: dict, is_new: bool) -> None:
     if tokenizer := tokenizer_in(config.data_dir):
         tokenizer.check_claim(folder)
     config_path = files.join(folder, "albert_config.json")
-    if is_new and not files.exists(config_path):
+    stored = files.read_optional_json(folder, "albert_config.json")
+    if is_new and not stored:
         check_unused("output_dir", folder, RUN_FILES)
+    different = [
+        f"{name}={stored[name]} instead of {value}"
+        for name, value in info["config"].items()
+        if name != "num_hidden_layers" and stored.get(name, value) != value
+    ]
+    require(
+        is_new or not different,
+        "`output_dir` must contain a run of the step file's model, which may "
+        "differ only in `num_hidden_layers`.",
+        output_dir=f"{folder} with {', '.join(different)}",
+    )
     files.write_json(config_path, info["config"])
     if tokenizer:
         tokenizer.save(folder)

@@ -129,9 +129,9 @@ def bundle(tmp_path_factory):
 def make(programs, bundle, records, tmp_path):
     """Return a function that writes a step file and returns run settings."""
 
-    def make(output="model", sizes=(), tokens=8, **training):
+    def make(output="model", sizes=(), tokens=8, config=None, **training):
         about = {
-            "config": {"vocab_size": 128},
+            "config": config or {"vocab_size": 128},
             "optimizer": {"optimizer": "lamb", "learning_rate": 0.5},
             "training": TRAINING | training,
             "examples": 4,

@@ -261,6 +261,25 @@ def test_a_run_of_another_model_is_refused(make, tmp_path):
         run_step(**make())
 
 
+def test_a_run_of_another_architecture_is_refused(make, tmp_path):
+    """A config that differs in more than the layers is not overwritten.
+
+    The shapes of the weights do not reveal, for example, the number of heads.
+    """
+    path = tmp_path / "model" / "albert_config.json"
+    sizes = {"vocab_size": 128, "num_attention_heads": 3}
+    deeper, other = {"num_hidden_layers": 9}, {"num_attention_heads": 2}
+    run_step(**make(config=sizes), stop_step=1)
+    run_step(**make(config=sizes | deeper), stop_step=2)
+    assert json.loads(path.read_text()) == sizes | deeper
+    run_step(**make(config=sizes), stop_step=3)
+    message = "model with num_attention_heads=3 instead of 2$"
+    with pytest.raises(InputError, match=message):
+        run_step(**make(config=sizes | other), stop_step=4)
+    assert json.loads(path.read_text()) == sizes
+    assert state_of(tmp_path / "model")["w"] == [3, 3]
+
+
 def test_a_complete_run_keeps_its_files(make, records, tmp_path, capsys):
     """Repeating a complete run with different records changes no file."""
     run_step(**make(), stop_step=2)
