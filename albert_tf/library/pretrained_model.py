@@ -133,10 +133,10 @@ class Albert(ModelWithTokenizer):
         heads = [name for name in HEADS if name in parts]
         task = source.task
         if task and task.kind == Embedding.kind:
+            length = check_length(kwargs.get("max_length"), source.config)
             task = task.within(source.config.max_position_embeddings)
-            kwargs["task"] = task
-            if kwargs.get("max_length") is None:
-                kwargs["max_length"] = task.config.max_seq_length
+            task = task.updated(max_seq_length=length)
+            kwargs |= {"task": task, "max_length": task.config.max_seq_length}
         model = cls(source.config, source.tokenizer, heads, **kwargs)
         restore(model, source)
         if lora_rank is not None:
@@ -243,7 +243,8 @@ class Albert(ModelWithTokenizer):
     ) -> np.ndarray:
         """Return the float32 vectors [N, H] of texts, or [H] of a single text.
 
-        `python -m albert_tf.embed` writes the same vectors.
+        `python -m albert_tf.embed` writes the same vectors but, by default,
+        truncates texts to 128 tokens unless the model is an embedding model.
 
         Args:
           texts: N strings, or a single string.

@@ -137,7 +137,10 @@ def test_embed_uses_the_settings_of_an_embedding_model(
     plain = load(shallow).embed(TEXTS, "max", max_length=7)
     found = model.embed(TEXTS, "max", max_length=7)
     np.testing.assert_allclose(found, plain, atol=1e-6)
-    assert load(tmp_path / "embedder", max_length=7).max_length == 7
+    longer = load(tmp_path / "embedder", max_length=7)
+    longer.save(tmp_path / "longer")
+    for model in (longer, load(tmp_path / "longer")):
+        assert model.max_length == model.task.config.max_seq_length == 7
 
 
 def test_embed_traces_few_graphs(pretrained):
