@@ -114,11 +114,16 @@ def made_of(symbols: Iterable[str]) -> SymbolTable:
 def origins(old: SymbolTable, new: SymbolTable) -> list[list[int]]:
     """Return, for each new id, a list of its symbol's old id.
 
-    The list is empty if the id has no symbol in the old table.
+    Padding, mask and separator have the same meaning in all tables, whatever
+    their symbols. The list is empty if the symbol is not in the old table.
     """
+    roles = "pad", "mask", "separator"
+    special = {getattr(new, role): getattr(old, role) for role in roles}
+    others = {s: s for s in old.symbols if s not in special.values()}
+    sources = others | special
     result = [[] for _ in range(new.vocab_size)]
     for symbol, i in new.symbols.items():
-        result[i] += [old.symbols[symbol]] if symbol in old.symbols else []
+        result[i] += [old.symbols[sources[symbol]]] if symbol in sources else []
     return result
 
 

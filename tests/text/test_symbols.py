@@ -181,3 +181,21 @@ def test_symbols_are_matched_by_name():
     found = symbols.origins(old, new)
     expected = {"$": [0], "M": [29], " ": [16], "ɑ": [69], "ᵊ": [], "a": [43]}
     assert {s: found[i] for s, i in new.symbols.items()} == expected
+
+
+def test_roles_are_matched_whatever_their_symbols():
+    """Padding, mask and separator are matched by role, not by symbol.
+
+    In X-SAMPA, `M` is a vowel, which must not start as the mask.
+    """
+    old, new = symbols.preset("plbert"), symbols.made_of("a$MZ")
+    found = symbols.origins(old, new)
+    expected = {new.pad: [0], new.mask: [29], " ": [16], "a": [43]}
+    expected |= {"$": [], "M": [], "Z": [old.symbols["Z"]]}
+    assert {s: found[i] for s, i in new.symbols.items()} == expected
+    back = symbols.origins(new, old)
+    expected = {s: [i] for s, i in new.symbols.items() if s in "aZ "}
+    expected |= {"$": [new.symbols[new.pad]], "M": [new.symbols[new.mask]]}
+    others = {s: [] for s in old.symbols if s not in expected}
+    found = {s: back[i] for s, i in old.symbols.items()}
+    assert found == expected | others
