@@ -98,10 +98,14 @@ def test_an_embedder_gives_its_vectors(pretrained_dir, tokenizer, tmp_path):
 
 
 def test_weights_are_stored_once(folder, pretrained_model):
-    """Shared layers and the tied embedding table are stored only once."""
+    """Shared layers and the tied embedding table are stored only once.
+
+    The file is valid, even for readers that do not sort its operations.
+    """
     import onnx
 
     model = onnx.load(str(folder / "model.onnx"))
+    onnx.checker.check_model(model)
     stored = [
         np.prod(tensor.dims)
         for tensor in model.graph.initializer
