@@ -191,6 +191,17 @@ def models(words):
     return made
 
 
+def test_xla_must_be_requested(shallow, monkeypatch):
+    """On a GPU too, models use XLA only after `compile(jit_compile=True)`."""
+    devices = [tf.config.PhysicalDevice("/physical_device:GPU:0", "GPU")]
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda: devices)
+    model = Classifier.load(shallow, ["a", "b"])
+    assert keras.Model().jit_compile
+    assert not model.jit_compile and model.bucketed
+    model.compile()
+    assert not model.jit_compile
+
+
 def test_how_fit_sizes_batches(models, monkeypatch):
     """Validation batches have their own size or the size of training batches.
 
