@@ -186,8 +186,7 @@ class NetworkModel(ModelWithTokenizer):
             `score`, such as "matthews", and, for two classes, "f1" are computed
             from all evaluated examples; `fit` logs them with the prefix `val_`.
             Keras's metrics receive logits, or probabilities if they need them;
-            your own functions receive class indices and logits, or numbers
-            [B, 1] or [B, C].
+            your own functions receive class indices and logits, or numbers.
           weighted_metrics: more metrics, weighted by the examples' weights.
           label_smoothing: share of the target to spread evenly over all classes
             during training; requires the task's own loss.
