@@ -141,8 +141,13 @@ def find_tokenizer(folders: list[str]) -> Tokenizer | None:
     return tokenizer_from_files(**{settings[kind]: path})
 
 
-def open_tf1(prefix: str, options: Reading) -> Source:
-    """Open a TF1 checkpoint with its config and vocabulary."""
+def open_tf1(
+    prefix: str, options: Reading, single: str | None = None
+) -> Source:
+    """Open a TF1 checkpoint with its config and vocabulary.
+
+    For `single`, see `tf1.read_head`.
+    """
     tensors = tf1.without_scope(tf1.open_checkpoint(prefix))
     config, warnings = tf1.read_config(
         options.albert_config_file or tf1.find_config(prefix), tensors
@@ -153,7 +158,8 @@ def open_tf1(prefix: str, options: Reading) -> Source:
         tensors = tf1.without_optimizer(tensors, layout)
         tensors = tensors.where(lambda name: name.startswith(layout.encoder))
     else:
-        task, head = read_head(tensors, config, options.task, options.pairs)
+        how = options.task, options.pairs, single
+        task, head = read_head(tensors, config, *how)
     if task:
         tensors = tf1.without_optimizer(tensors, layout)
     folder = os.path.dirname(prefix)
@@ -362,12 +368,15 @@ def unsupported_hint(path: str) -> str:
     return ""
 
 
-def open_source(path: str, options: Reading | None = None) -> Source:
+def open_source(
+    path: str, options: Reading | None = None, single: str | None = None
+) -> Source:
     """Return the source model at a path, in any supported format.
 
     Args:
       path: a folder, or the prefix of a checkpoint.
       options: options for reading the files.
+      single: the task of a TF1 head with one output, if `options` name none.
 
     Raises:
       InputError: if the path has no model, or if the model's parts are
@@ -396,7 +405,7 @@ def open_source(path: str, options: Reading | None = None) -> Source:
     if reader:
         return reader(path, options)
     if is_tf1:
-        return open_tf1(prefix, options)
+        return open_tf1(prefix, options, single)
     require(
         not prefix.endswith(tf1.HUB_PREFIX),
         f"`input` must be a model in a supported format. This is "

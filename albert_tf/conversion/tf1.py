@@ -132,8 +132,9 @@ def find_config(prefix: str) -> str:
         if len(matches) == 1:
             return matches[0]
     raise InputError(
-        f"There must be one {CONFIG_FILE} next to the checkpoint; otherwise "
-        f"set `albert_config_file`. Received: {prefix}"
+        f"There must be one {CONFIG_FILE} next to the checkpoint; copy it "
+        "there, or set `albert_config_file` of `convert_checkpoint`. "
+        f"Received: {prefix}"
     )
 
 
@@ -290,7 +291,11 @@ def _sentence_task(outputs: int, name: str | None, pairs: bool) -> Task:
 
 
 def read_head(
-    tensors: Tensors, config: AlbertConfig, name: str | None, pairs: bool
+    tensors: Tensors,
+    config: AlbertConfig,
+    name: str | None,
+    pairs: bool,
+    single: str | None = None,
 ) -> tuple[Task | None, dict[str, StoredTensor]]:
     """Return a checkpoint's task, and {our name: stored tensor} for its head.
 
@@ -299,6 +304,7 @@ def read_head(
       config: the architecture.
       name: name of the task, or None for the head's default.
       pairs: whether a classifier classifies text pairs.
+      single: `name` for a head with one output, or None if it must be given.
 
     Returns:
       The task and the tensors; None and {} if the checkpoint has no head.
@@ -306,7 +312,8 @@ def read_head(
     shapes, width = tensors.shapes, config.hidden_size
     if CLASSIFIER in shapes:
         outputs = shapes[CLASSIFIER][0]
-        task = _sentence_task(outputs, name, pairs)
+        default = single if outputs == 1 else None
+        task = _sentence_task(outputs, name or default, pairs)
         head = _linear_head(CLASSIFIER, outputs, width)
     elif SPANS in shapes:
         task, head = find(name or "squad-1.1"), _linear_head(SPANS, 2, width)

@@ -28,7 +28,7 @@ def _read(path: str) -> tuple[Tokenizer | None, list[str]]:
     from albert_tf.conversion import sources
 
     if sources.is_model(path):
-        source = sources.open_source(path)
+        source = sources.open_source(path, single="regression")
         return source.tokenizer, source.warnings
     if any(files.exists(files.join(path, name)) for name in HUB_FILES):
         return read_tokenizer(path)

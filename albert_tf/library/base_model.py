@@ -120,7 +120,10 @@ def with_added_pieces(model: Source, pieces: Sequence[str]) -> Source:
 
 
 def open_model(
-    path: str, reading: Reading, added_pieces: Sequence[str] | None
+    path: str,
+    reading: Reading,
+    added_pieces: Sequence[str] | None,
+    single: str = "regression",
 ) -> Source:
     """Open a model folder, or a checkpoint by its prefix.
 
@@ -128,6 +131,7 @@ def open_model(
       path: the folder or prefix.
       reading: options for reading the files.
       added_pieces: texts that become pieces of the vocabulary.
+      single: the task of a TF1 head with one output.
 
     Raises:
       InputError: if the path contains no model, or if the model's parts do not
@@ -140,7 +144,7 @@ def open_model(
         f"unpacked release or a Hugging Face folder.{unsupported_hint(path)}",
         path=path,
     )
-    source = open_source(path, reading)
+    source = open_source(path, reading, single)
     if source.tokenizer:
         source.config.check_pieces(source.tokenizer.vocab_size, path)
     for warning in source.warnings:

@@ -95,7 +95,9 @@ class TaskModel(NetworkModel):
         for name in {"pairs", "multilabel"} & settings.keys():
             settings[name] = as_type(name, settings[name], bool)
         reading = Reading(pairs=settings.get("pairs", False))
-        source = open_model(path, reading, added_pieces)
+        is_choice = "multiple_choice" in cls.kinds
+        single = "multiple_choice" if is_choice else "regression"
+        source = open_model(path, reading, added_pieces, single)
         keras_settings = {k: settings.pop(k, None) for k in ("name", "dtype")}
         new_head = as_type("new_head", new_head, bool)
         load_head = source.task is not None and not new_head

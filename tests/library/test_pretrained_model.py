@@ -186,8 +186,8 @@ def test_a_lone_text_has_a_lone_vector(albert, monkeypatch):
 def test_warnings_about_files_are_printed(pretrained, monkeypatch, capsys):
     """Each warning about a source is printed on its own line."""
 
-    def open_source(path, how):
-        source = sources.open_source(path, how)
+    def open_source(path, *how):
+        source = sources.open_source(path, *how)
         return dataclasses.replace(source, warnings=["odd", "old"])
 
     monkeypatch.setattr(base_model, "open_source", open_source)

@@ -13,6 +13,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.library import pretrained_model, task_model
 from albert_tf.library.models import (
     Classifier,
+    MultipleChoice,
     PairClassifier,
     Regressor,
     Tagger,
@@ -79,11 +80,42 @@ def test_classes_without_names_are_counted(shallow, finished):
         Regressor.load(shallow, labels=["a", "b"], num_labels=1)
 
 
+@pytest.mark.parametrize(
+    ("kind", "x"),
+    [
+        (Regressor, ["a film", "the plot was good"]),
+        (MultipleChoice, (["a film"], ["a plot"], [["good", "bad"]])),
+    ],
+)
+def test_a_released_head_with_one_output_is_read(kind, x, shallow, tmp_path):
+    """The class of the model determines what one output of TF1 means.
+
+    A model that omits the head, and a tokenizer, do not depend on it.
+    """
+    model, old = kind.load(shallow), str(tmp_path / "tf1")
+    model.save(tmp_path / "model")
+    albert_tf.convert_checkpoint(
+        input=str(tmp_path / "model"), output=old, to="tf1"
+    )
+    wanted = model.predict(x, verbose=0)
+    found = kind.load(old).predict(x, verbose=0)
+    np.testing.assert_array_equal(found, wanted)
+    assert Classifier.load(old, LABELS, new_head=True).task.labels == LABELS
+    for same in (load(old).tokenizer, albert_tf.load_tokenizer(old)):
+        assert same.checksum() == model.tokenizer.checksum()
+    with pytest.raises(InputError, match="path=.*tf1, fine-tuned for regr"):
+        Classifier.load(old)
+    with pytest.raises(InputError, match="has one output.*Set `task`"):
+        albert_tf.convert_checkpoint(
+            input=old, output=str(tmp_path / "new"), to="model_dir"
+        )
+
+
 def test_files_are_read_as_the_arguments_say(monkeypatch):
     """`load` passes on `pairs`, `encoder_only` and `added_pieces`."""
     calls = []
 
-    def open_model(path, how, added_pieces):
+    def open_model(path, how, added_pieces, *single):
         calls.append((path, how.pairs, how.encoder_only, added_pieces))
         raise InputError("stop")
 
