@@ -347,6 +347,8 @@ UNSUPPORTED = {
     "download the same model's safetensors file",
     "adapter_config.json": "an adapter without its model; merge the two with "
     "`merge_and_unload` of peft",
+    "model.weights.h5": "a folder with Keras weights, such as a preset of "
+    "KerasHub; use a release or a Hugging Face folder with the same weights",
     "model.onnx": "an ONNX model; convert the model it was exported from",
     "model.tflite": "a LiteRT model; convert the model it was exported from",
     huggingface.CONFIG: "a Hugging Face folder without its weights; download "

@@ -279,6 +279,7 @@ def test_the_encoder_alone(kind, golden, tmp_path):
         ("saved_model.pb", "a TensorFlow 2 SavedModel"),
         ("adapter_config.json", "merge_and_unload"),
         ("rust_model.ot", "rust-bert"),
+        ("model.weights.h5", "Keras weights, such as a preset of KerasHub"),
         ("model.onnx", "an ONNX model"),
         ("model.tflite", "a LiteRT model"),
         ("config.json", "without its weights"),
