@@ -106,8 +106,9 @@ def write_styletts2(folder: str, source: Source) -> int:
     config = as_released(source.config)
     head = plbert.head_tensors(source.tensors.shapes, config)
     tensors = to_layout(source.tensors, config, PLBERT, head)
-    source.symbols.save(folder)
-    plbert.write(folder, config, tensors, step_of(source.tensors))
+    table, step = source.symbols, step_of(source.tensors)
+    table.save(folder)
+    plbert.write(folder, config, tensors, step, table.symbols[table.pad])
     # The step, which the file stores apart from the weights, counts as a
     # tensor.
     return len(tensors) + (MODEL_DIR.step in source.tensors.shapes)

@@ -137,7 +137,7 @@ def open_weights(folder: str, config: AlbertConfig) -> tuple[Tensors, str]:
 
 
 def write(
-    folder: str, config: AlbertConfig, tensors: Tensors, step: int
+    folder: str, config: AlbertConfig, tensors: Tensors, step: int, pad: int
 ) -> None:
     """Write `config.yml` and `step_N.t7` to a folder.
 
@@ -146,6 +146,7 @@ def write(
       config: the architecture.
       tensors: the weights, under Hugging Face's names.
       step: the training step, N in the file name.
+      pad: the id of padding, whose embedding PyTorch does not train.
     """
     need("`to=styletts2`", "torch", "yaml", to="styletts2")
     import torch
@@ -161,7 +162,7 @@ def write(
     net[POSITION_IDS] = torch.arange(config.max_position_embeddings)[None]
     with files.opened(files.join(folder, f"step_{step}.t7"), "wb") as file:
         torch.save({"net": net, "step": step}, file)
-    values = huggingface.config_json(config)
+    values = huggingface.config_json(config) | {"pad_token_id": pad}
     del values["model_type"]
     content = yaml.safe_dump({PARAMETERS: values}, sort_keys=False)
     files.write_text(files.join(folder, CONFIG), content)

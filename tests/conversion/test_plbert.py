@@ -4,6 +4,7 @@ import dataclasses
 import importlib.util
 import json
 import pickle
+import re
 import shutil
 import sys
 import types
@@ -400,3 +401,21 @@ def test_widths_may_be_equal(transformers, tmp_path):
     np.testing.assert_allclose(theirs[mask > 0], ours[mask > 0], atol=1e-5)
     convert(str(tmp_path / "out"), str(tmp_path / "back"), "model_dir")
     released_files.assert_same(weights_in(tmp_path / "back"), arrays)
+
+
+@with_pytorch
+def test_the_config_has_the_id_of_padding(transformers, trained, tmp_path):
+    """`pad_token_id` is the id of the table's padding, which need not be 0.
+
+    PyTorch does not train the embedding of this id.
+    """
+    shutil.copytree(trained[1], tmp_path / "in")
+    ids = TABLE.symbols | {"$": 5, "!": 0}
+    table = json.loads((tmp_path / "in" / "symbols.json").read_text())
+    text = json.dumps(table | {"symbols": ids})
+    (tmp_path / "in" / "symbols.json").write_text(text)
+    for to, name in (("styletts2", ORIGINAL), ("huggingface", "config.json")):
+        convert(str(tmp_path / "in"), str(tmp_path / to), to)
+        text = (tmp_path / to / name).read_text()
+        assert re.search(r'\bpad_token_id"?: 5\b', text)
+        assert read_table(str(tmp_path / to)).symbols == ids
