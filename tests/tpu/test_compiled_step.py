@@ -190,16 +190,21 @@ def test_a_file_has_both_programs_and_the_first_state(
 ):
     """A step file contains training and evaluation programs and a checkpoint.
 
-    The file also describes the arguments, the settings and the cost.
+    The training program takes a micro-batch. The file also describes the
+    arguments, the settings and the cost.
     """
-    monkeypatch.setattr(Step, "lower", lambda self, size: module)
-    programs = []
+    batch = {"train_batch_size": 12, "gradient_accumulation_steps": 3}
+    monkeypatch.setattr(step, "plan", plan(tiny.SHALLOW, **batch))
+    asked, programs = [], []
+    monkeypatch.setattr(
+        Step, "lower", lambda self, size: asked.append(size) or module
+    )
     monkeypatch.setattr(
         compiled_step, "artifact", lambda x: programs.append(x) or x.hlo[:9]
     )
     path = tmp_path / "step.zip"
     write_step(str(path), step, "--seed=1\n")
-    assert programs[0] is module
+    assert programs[0] is module and asked == [4]
     evaluation = programs[1]
     assert evaluation.outputs == ("report",)
     assert tuple(evaluation.arguments["input_ids"].shape) == (64, 8)
@@ -210,7 +215,7 @@ def test_a_file_has_both_programs_and_the_first_state(
         assert {"ckpt-0.index", "ckpt-0.json"} < set(archive.namelist())
     assert (about["tokens"], about["predictions"]) == (8, 3)
     work = training_flops(tiny.SHALLOW, 8, 3)
-    assert about["examples"] == 4 and about["model_flops"] == 4 * work
+    assert about["examples"] == 12 and about["model_flops"] == 12 * work
     first = {"name": "input_ids", "shape": [4, 8], "dtype": "int32"}
     assert about["arguments"][0] == first
     assert len(about["arguments"]) == len(module.arguments)
