@@ -414,11 +414,14 @@ def rows_of(
         yield Row(where, cells, *of_label)
 
 
-def class_names(source: str | InMemoryTable, column: str) -> Sequence[str]:
-    """Return the names of a column's classes in the order of their numbers.
+def class_names(source: str | InMemoryTable) -> dict[str, Sequence[str]]:
+    """Return {column: the names of its classes in the order of their numbers}.
 
-    Return () if the source defines no classes. Only data sets of `datasets`,
-    and tables made from them, define classes.
+    Columns without classes have (). Only data sets of `datasets`, and tables
+    made from them, define classes; for other tables, the result is {}.
+
+    Args:
+      source: a table whose rows have been read without errors.
     """
     features: Mapping = {}
     if isinstance(source, str):
@@ -430,7 +433,7 @@ def class_names(source: str | InMemoryTable, column: str) -> Sequence[str]:
         features = _features_of(source.data.schema)
     elif _reader(source.data) is _dataset_rows and source.data.features:
         features = source.data.features.to_dict()
-    return _class_names(features).get(column, ())
+    return dict.fromkeys(features, ()) | _class_names(features)
 
 
 def texts_in(

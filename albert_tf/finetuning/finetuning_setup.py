@@ -437,15 +437,18 @@ class Job:
 def _with_defined_classes(task: Task, data: DataConfig) -> Task:
     """Return a task with the classes that the training data define, if any.
 
-    Their order, and so their numbers, are those of the data set.
+    Their order, and so their numbers, are those of the data set, which must
+    have been read before.
     """
     many_columns = len(data.label_column or ()) > 1
     if not task.has_classes or task.labels or many_columns:
         return task
     source = next(iter(split_paths(task, data, "train").values()))
-    names = class_names(source, task.table().label)
+    classes = class_names(source)
+    names = classes.get(task.label_column_in(classes), ())
     labels = tuple(label_text(name, str(source)) for name in names)
-    return dataclasses.replace(task, labels=labels) if all(labels) else task
+    legal = len(labels) >= task.fewest_labels and all(labels)
+    return dataclasses.replace(task, labels=labels) if legal else task
 
 
 def prepare(
@@ -471,12 +474,10 @@ def prepare(
     config.check_pieces(tokenizer.vocab_size, run.source_dir)
     examples: dict[str, dict[str, Sequence]] = {}
     for part in run.parts() if parts is None else parts:
-        if part == "train":
-            task = _with_defined_classes(task, data)
         examples[part] = read_splits(task, data, part)
         first = next(iter(examples[part].values()))
         if part == "train":
-            task = task.fitted(first)
+            task = _with_defined_classes(task, data).fitted(first)
             task.check_training(first, config)
         if part == "eval":
             task = task.evaluated_on(first)

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -263,6 +263,10 @@ class Task(abc.ABC):
           width: the number of text columns, or None if the columns have names.
           labeled: whether there are labels.
         """
+
+    def label_column_in(self, names: Iterable[str]) -> str:
+        """Return the column of the labels in a table with these columns."""
+        return self.table().label
 
     def in_memory(self) -> "Task":
         """Return a copy of the task that reads only the columns of `table`."""

@@ -32,9 +32,11 @@ from albert_tf.tasks.features import (
 from albert_tf.tasks.predictions import sibling, write_tsv
 from albert_tf.tasks.tables import TableColumns, class_named, format_labels
 from albert_tf.tasks.tagged_words import (
+    TAG_NAMES,
     TAGS_COLUMN,
     WORDS_COLUMN,
     Sentence,
+    column_in,
     name_in_table,
     split_words,
     word_spans,
@@ -196,6 +198,9 @@ class TokenClassification(Task):
         words = (name_in_table(self.word_column, WORDS_COLUMN),)
         tags = name_in_table(self.tag_column, TAGS_COLUMN)
         return TableColumns(words, tags, lists=words)
+
+    def label_column_in(self, names):
+        return column_in(names, self.tag_column, TAGS_COLUMN, TAG_NAMES)
 
     def in_memory(self):
         return dataclasses.replace(self, id_column="")

@@ -1,5 +1,6 @@
 """Fine-tuning on tables equals fine-tuning on files of their rows."""
 
+import gzip
 import json
 
 import pytest
@@ -154,6 +155,7 @@ def test_classes_of_a_data_set_keep_their_numbers(kind, pretrained, tmp_path):
     ("task", "column", "names"),
     [
         ("token_classification", "ner_tags", TAGS),
+        ("token_classification", "pos_tags", TAGS),  # the only usual name
         ("multilabel", "label", CLASSES),
     ],
 )
@@ -171,6 +173,39 @@ def test_classes_in_lists_keep_their_numbers(task, column, names, pretrained):
     features = datasets.Features(features)
     source = datasets.Dataset.from_dict(rows, features=features)
     assert labels_of(pretrained, task, source) == tuple(names)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("rows.parquet", "none", "must be an existing file"),
+        ("rows.parquet.gz", "packed", "neither compressed nor a pipe"),
+        ("rows.parquet", "damaged", "must not be damaged"),
+        ("rows.parquet", "single", "must have at least two labels"),
+    ],
+)
+def test_errors_of_tables_with_classes(
+    name, content, message, pretrained, tmp_path
+):
+    """A table is read before the classes that its schema defines.
+
+    So the errors are those of any other table. A data set that defines one
+    class has too few, as a file with one label has.
+    """
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    label = {"_type": "ClassLabel", "names": ["only"]}
+    label = None if content == "damaged" else label
+    stored = json.dumps({"info": {"features": {"label": label}}})
+    table = pyarrow.table({"text": ["a", "b", "c"], "label": [0, 0, 0]})
+    table = table.replace_schema_metadata({"huggingface": stored})
+    path = tmp_path / name
+    if content != "none":
+        parquet.write_table(table, path)
+    if content == "packed":
+        path.write_bytes(gzip.compress(path.read_bytes()))
+    with pytest.raises(InputError, match=message):
+        labels_of(pretrained, "classification", str(path))
 
 
 def test_tags_of_a_table(tmp_path):
