@@ -276,7 +276,6 @@ def finetune(*configs, hooks: Iterable[Hook] | Hook = ()) -> RunResult:
     examples, you can pass tables in memory.
 
     Args:
-      *configs: the fields of `Settings`.
       hooks: hooks to call between steps, in addition to the standard hooks.
 
     Returns:
