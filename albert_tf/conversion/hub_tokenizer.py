@@ -168,10 +168,7 @@ MODELS = {"Unigram": "sentencepiece", "WordPiece": "wordpiece"}
 CLASSES = re.compile(r"(Albert|Bert|PreTrained)Tokenizer(Fast)?|None")
 
 # Our tokenizers always pad and truncate texts at the end.
-SIDES = {
-    "padding_side": "padded",
-    "truncation_side": "truncated",
-}
+SIDES = {"padding": "padded", "truncation": "truncated"}
 PIECE, TEXT = "SpecialToken", "Sequence"
 SINGLE = [(PIECE, 0), (TEXT, 0), (PIECE, 0)]
 # How our tokenizers pack texts: parts and their segment ids.
@@ -232,7 +229,10 @@ def _note_layout(hub: HubFiles) -> None:
             "as [CLS]:0 A:0 [SEP]:0 B:1 [SEP]:1"
         )
     for name, verb in SIDES.items():
-        if hub.settings.get(name) == "left":
+        # `tokenizer.json` keeps the side if the settings lack it.
+        side = (hub.content.get(name) or {}).get("direction")
+        side = hub.settings.get(f"{name}_side") or side
+        if str(side).lower() == "left":
             hub.differences.append(
                 f"texts are {verb} at the beginning in the source, and at the "
                 "end in this package"

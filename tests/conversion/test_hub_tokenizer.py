@@ -173,6 +173,22 @@ def test_the_left_side_is_named(make, tmp_path):
         assert read_tokenizer(folder)[1] == []
 
 
+@pytest.mark.parametrize(
+    ("rule", "word"), [("padding", "padded"), ("truncation", "truncated")]
+)
+def test_the_left_side_of_a_rule_is_named(rule, word, tmp_path):
+    """Without a side in the settings, the rule in `tokenizer.json` counts.
+
+    transformers writes only this rule if the side is set after loading.
+    """
+    content = tokenizer_json(vocabularies.chinese())
+    content[rule] = {"direction": "Left"}
+    _, (warning,) = read_tokenizer(write(tmp_path, content))
+    assert f"{word} at the beginning" in warning
+    folder = write(tmp_path, content, **{f"{rule}_side": "right"})
+    assert read_tokenizer(folder)[1] == []
+
+
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize(
     ("name", "has_settings"),
