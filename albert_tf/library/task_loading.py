@@ -9,6 +9,7 @@ from albert_tf.base.settings import as_type
 from albert_tf.conversion.sources import Source
 from albert_tf.library.base_model import check_keywords, check_length
 from albert_tf.library.user_data import listed
+from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.classification import PAIR
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.tables import label_text
@@ -22,6 +23,12 @@ ARGUMENTS = (
     *("added_pieces", "lora_rank"),
 )
 DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+
+
+def with_rates(config: AlbertConfig, settings: dict) -> AlbertConfig:
+    """Return a config with the rates of dropout in `settings`, if any."""
+    rates = {k: settings[k] for k in DROPOUTS if k in settings}
+    return dataclasses.replace(config, **rates)
 
 
 def label_names(labels: Sequence) -> tuple[str, ...]:

@@ -106,9 +106,7 @@ class TaskModel(NetworkModel):
         labels = task_loading.resolved_labels(labels, *number)
         arguments = labels, max_length, load_head, settings
         task = task_loading.task_of_class(cls, source, *arguments)
-        names = task_loading.DROPOUTS
-        rates = {k: settings[k] for k in names if k in settings}
-        config = dataclasses.replace(source.config, **rates)
+        config = task_loading.with_rates(source.config, settings)
         model = cls(config, task, source.tokenizer, **keras_settings)
         restore(model, source, only="" if load_head else ENCODER)
         if lora_rank is not None:
