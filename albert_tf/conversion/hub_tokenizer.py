@@ -67,9 +67,15 @@ def wordpiece_tokenizer(
     for piece in added:
         while len(lines) < piece.id:
             lines.append(f"[unused{len(lines)}]")
-        text = text_of_piece("wordpiece", config, piece.piece)
-        is_new = text and not piece.special and text not in lines
-        lines.append(text if is_new else piece.piece)
+        name = piece.piece
+        if not piece.special:
+            name = text_of_piece("wordpiece", config, name) or name
+        if len(name.split()) != 1:  # a line can contain only one word
+            name = f"[unused{piece.id}]"
+        if name in lines:  # no longer matched in texts
+            old = lines.index(name)
+            lines[old] = f"[unused{old}]"
+        lines.append(name)
     renamed = rename_special(hub, lines, "wordpiece")
     if not content or added or renamed:
         content = "\n".join(lines).encode()

@@ -144,10 +144,10 @@ def test_another_prefix_is_named(tmp_path):
 
 
 def test_added_pieces_are_found_as_words(tmp_path):
-    """An added word is lower-cased, with three exceptions.
+    """An added word is lower-cased, unless it is special or is split.
 
-    The exceptions are special words, words that WordPiece splits, and words
-    whose lower-case form is in the vocabulary.
+    It takes the place of a piece of the vocabulary with the same text, as in
+    transformers.
     """
     content = word_pieces()
     size = len(content["model"]["vocab"])
@@ -158,11 +158,26 @@ def test_added_pieces_are_found_as_words(tmp_path):
         content["added_tokens"].append(row)
     found, warnings = read_tokenizer(write(tmp_path, content))
     assert found.pieces(range(size, found.vocab_size)) == [
-        *(f"[unused{size}]", f"[unused{size + 1}]", "covid", "Zed", "The"),
+        *(f"[unused{size}]", f"[unused{size + 1}]", "covid", "Zed", "the"),
         *("[E1]", "[E2]"),
     ]
+    assert found.encode("the") == [size + 4]
     wanted = "the added piece [E1] never matches, because WordPiece splits it"
     assert warnings == [wanted]
+
+
+@pytest.mark.parametrize("special", [False, True])
+def test_added_pieces_of_several_words_keep_their_rows(special, tmp_path):
+    """An added piece that contains a space is unused; ids stay the same."""
+    content = word_pieces()
+    size = len(content["model"]["vocab"])
+    for id, name in enumerate(["the cat", "the\u3000end", "zed"], size):
+        row = {"id": id, "content": name, "special": special}
+        content["added_tokens"].append(row)
+    found, warnings = read_tokenizer(write(tmp_path, content))
+    unused = [f"[unused{size}]", f"[unused{size + 1}]"]
+    assert found.pieces(range(size, found.vocab_size)) == [*unused, "zed"]
+    assert len(warnings) == (0 if special else 2)
 
 
 def test_a_vocabulary_alone_has_the_rules_of_bert(tmp_path):
