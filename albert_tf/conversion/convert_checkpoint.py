@@ -15,6 +15,7 @@ from albert_tf.conversion.huggingface_heads import (
     MODULES_FILE,
     POOLING_CONFIG,
     SETTINGS,
+    WITHOUT_POOLER,
     head_of,
     head_tensors,
 )
@@ -83,6 +84,8 @@ def write_huggingface(
     head_config = source.task and head_of(source.task)
     head = head_tensors(source.task, config)
     tensors = to_layout(source.tensors, config, HUGGING_FACE, head)
+    if source.task and source.task.hub_class in WITHOUT_POOLER:
+        tensors = tensors.where(lambda n: not n.startswith(huggingface.POOLER))
     if source.tokenizer and not huggingface.write_tokenizer(
         folder, source.tokenizer, config.max_position_embeddings
     ):
@@ -209,8 +212,9 @@ def _report(source: Source, output: str, to: str, count: int) -> list[str]:
     if omitted := len(source.tensors) - count:
         without_heads = to == "sentence_transformers" or source.symbols
         heads = " or of heads" if without_heads else ""
+        part = "pooler" if source.task else "optimizer"
         lines.append(
-            f"warning: {omitted} tensors of the optimizer{heads} are omitted, "
+            f"warning: {omitted} tensors of the {part}{heads} are omitted, "
             f"because a {to} folder cannot store them"
         )
     return lines

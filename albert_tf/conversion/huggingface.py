@@ -20,7 +20,6 @@ from albert_tf.base import files
 from albert_tf.base.errors import InputError, first_line, require
 from albert_tf.base.packages import is_installed, need
 from albert_tf.conversion import tokenizer_json
-from albert_tf.conversion.huggingface_heads import WITHOUT_POOLER
 from albert_tf.conversion.named_tensors import Tensors
 from albert_tf.model.config import ACTIVATIONS, AlbertConfig
 from albert_tf.text.tokenizers import Tokenizer
@@ -455,11 +454,8 @@ def write(
       head_config: see `head_of`; None if there is no task head.
       tokenizer: the tokenizer, or None if it is unknown.
     """
-    arrays = tensors.read_all()
-    if head_config and head_config["architectures"][0] in WITHOUT_POOLER:
-        arrays = {n: a for n, a in arrays.items() if ".pooler." not in n}
     head_config = head_config or {"architectures": [architecture_of(tensors)]}
-    arrays = with_projection(arrays, config)
+    arrays = with_projection(tensors.read_all(), config)
     if head_config["architectures"] == ["AlbertModel"]:
         arrays = {n.removeprefix(BACKBONE): a for n, a in arrays.items()}
     values = config_json(config, tokenizer) | head_config

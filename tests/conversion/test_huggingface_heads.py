@@ -59,16 +59,21 @@ def classifier(converted, tmp_path):
 def test_there_and_back(kind, pretrained_dir, tmp_path):
     """A round trip keeps the task and the weights of every kind of model.
 
-    The exception is the pooler, which some Hugging Face classes lack; a message
-    says so.
+    The exception is the pooler, which some Hugging Face classes lack; messages
+    say so, and the number of written tensors is that of the file.
     """
     ours, hub, back = (str(tmp_path / name) for name in ("a", "b", "c"))
     of_kind(kind, ours, pretrained_dir)
-    convert(ours, hub, "huggingface")
+    written = "\n".join(convert(ours, hub, "huggingface"))
+    with safetensors.safe_open(f"{hub}/model.safetensors", "numpy") as file:
+        assert f"(huggingface, {len(file.keys())} tensors)" in written
+    warning = "2 tensors of the pooler are omitted"
+    lacks_pooler = KINDS[kind].hub_class in WITHOUT_POOLER
+    assert (warning in written) == lacks_pooler
     lines = convert(hub, back, "model_dir")
     assert load_task(back) == load_task(ours)
     left, right = weights_of(ours), weights_of(back)
-    if KINDS[kind].hub_class in WITHOUT_POOLER:
+    if lacks_pooler:
         assert any("has no pooler" in line for line in lines)
         right |= {name: left[name] for name in left if "/pooler/" in name}
     released_files.assert_same(left, right)
