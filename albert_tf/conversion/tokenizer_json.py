@@ -1,7 +1,7 @@
 """Conversion of a tokenizer to a `tokenizer.json` for the `tokenizers` library.
 
 The text rules become rules of that library, so Hugging Face's classes produce
-the same ids as our tokenizers, except in five cases:
+the same ids as our tokenizers, except in six cases:
 
 - Special pieces in a text: Hugging Face's classes match all of them, but our
   tokenizers match only `[MASK]`.
@@ -9,6 +9,8 @@ the same ids as our tokenizers, except in five cases:
 - Words directly after `[MASK]` that are not a single piece.
 - Texts with two segmentations of equal score.
 - Decomposed letters of six bytes or more, which `Precompiled` does not compose.
+- Texts whose first characters `Replace` replaces or drops, such as ``` `` ```:
+  they do not begin with ▁ if no piece begins with ▁ and their first character.
 """
 
 import base64
@@ -121,10 +123,11 @@ def unigram(tokenizer: Tokenizer) -> dict | None:
     # After `[MASK]`, insert ▁ before a character that follows ▁ in a piece.
     pieces = [piece.piece for piece in proto.pieces]
     words = [x for x in pieces if x[:1] == WORD_MARK and x[1:]]
+    splits = not any(WORD_MARK in piece[1:] for piece in pieces)
     if words:
         letters = character_class(x[1] for x in words)
         rules.append(replace(f"^(?={letters})", " "))
-    mark = {"type": "Metaspace", "replacement": WORD_MARK, "split": True}
+    mark = {"type": "Metaspace", "replacement": WORD_MARK, "split": splits}
     return {
         "normalizer": {"type": "Sequence", "normalizers": rules},
         "pre_tokenizer": mark | {"prepend_scheme": "first"},

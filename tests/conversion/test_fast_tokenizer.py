@@ -144,6 +144,22 @@ def test_scores_are_those_that_sentencepiece_uses():
         assert scores[","] > -11
 
 
+def test_pieces_across_words_stay(tmp_path):
+    """Pieces that span words are written as such, and read back unchanged."""
+    proto = ModelProto.FromString(vocabularies.english().content)
+    proto.pieces.add(piece="▁the▁cat", score=-0.5, type=NORMAL)
+    tokenizer = SentencePieceTokenizer(proto.SerializeToString(), TextConfig())
+    written = tokenizer_json(tokenizer)
+    assert written["pre_tokenizer"]["split"] is False
+    again, warnings = read_tokenizer(write(tmp_path, written))
+    assert not warnings
+    ids = again.encode("The cat sat")
+    assert ids == tokenizer.encode("The cat sat")
+    assert again.pieces(ids)[0] == "▁the▁cat"
+    written = tokenizer_json(vocabularies.english())
+    assert written["pre_tokenizer"]["split"] is True
+
+
 def test_a_word_behind_a_mask_begins_with_a_space():
     """The normalizer's last rule adds a space at the beginning of a text.
 
