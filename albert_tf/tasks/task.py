@@ -9,6 +9,7 @@ of a kind, declared in `registry.py`.
 import abc
 import dataclasses
 import functools
+import re
 import types
 import typing
 from collections.abc import Iterable, Sequence
@@ -232,12 +233,17 @@ class Task(abc.ABC):
         """
         from albert_tf.model.task_heads import MODELS
 
-        return MODELS[self.head_kind](
+        model = MODELS[self.head_kind]
+        # Keras's name for the first model of a process; it would number the
+        # others, and the fingerprint of a checkpoint depends on the name.
+        name = re.sub(r"\B(?=[A-Z])", "_", model.__name__).lower()
+        return model(
             config,
             *self.head_arguments,
             classifier_dropout=self.config.classifier_dropout,
             dtype=dtype,
             albert=albert,
+            name=name,
         )
 
     def named(self, outputs: Any) -> dict[str, Any]:

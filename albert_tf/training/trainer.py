@@ -205,7 +205,9 @@ class Trainer:
         self.trained = {n: v for n, v in self.weights.items() if trainable(n)}
         with strategy.scope():
             self.rate = RunRate(optimizer, training.num_train_steps)
-            self.optimizer = Optimizer(optimizer, self.rate)
+            # Keras would number the optimizers of a process, and the
+            # fingerprint of a checkpoint depends on their names.
+            self.optimizer = Optimizer(optimizer, self.rate, name="optimizer")
             self.optimizer.build(
                 list(self.trained.values()), list(self.trained)
             )

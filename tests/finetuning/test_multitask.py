@@ -424,12 +424,15 @@ def test_metrics_of_several_tasks_are_of_the_current_weights(
 ):
     """A run that continues without an evaluation drops the earlier metrics.
 
-    They are of other weights. This holds for each task's folder too.
+    They are of other weights. This holds for each task's folder too. A complete
+    run that is repeated without an evaluation keeps them.
     """
     output = tmp_path / "o"
     values = arguments(data_dir, shallow, output, num_train_steps=1)
     metrics = run(**values)
     assert len(metrics) == 2
+    assert read(output) == {"task": "sst-2,rte"} | metrics
+    assert run(**values | {"do_eval": False}) == {}
     assert read(output) == {"task": "sst-2,rte"} | metrics
     assert run(**values | {"do_eval": False, "num_train_steps": 2}) == {}
     assert read(output) == {"task": "sst-2,rte"}

@@ -11,7 +11,11 @@ import tiny
 
 from albert_tf.base.errors import InputError
 from albert_tf.model.albert import AlbertForPretraining, AlbertModel
+from albert_tf.tasks.registry import find
 from albert_tf.training import checkpoint_files, checkpoints
+from albert_tf.training.optimizer import OptimizerConfig
+from albert_tf.training.trainer import Trainer
+from albert_tf.training.training_config import TrainingConfig
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +59,33 @@ def test_a_fingerprint_is_of_the_step_and_the_weights(saved):
     prefix = checkpoints.for_inference(saved[0])
     crc = zlib.crc32(pathlib.Path(saved[0], "ckpt-5.index").read_bytes())
     assert checkpoints.fingerprint(prefix) == f"step 5, {crc:08x}"
+
+
+def test_equal_states_have_equal_fingerprints(tmp_path):
+    """A fingerprint does not depend on what the process built before.
+
+    The same holds for the weights alone, and other weights have another
+    fingerprint.
+    """
+    task, found = find("sst-2"), []
+    for folder, step in (("first", 5), ("again", 5), ("other", 6)):
+        trainer = Trainer(
+            tf.distribute.get_strategy(),
+            lambda: task.build_model(tiny.SHALLOW, "float32"),
+            task.objective,
+            OptimizerConfig(ema_decay=0.5),
+            TrainingConfig(),
+        )
+        tables = {"state": trainer.state(), "weights": trainer.weights}
+        for number, v in enumerate(tables["state"].values(), step):
+            v.assign(tf.fill(v.shape, tf.cast(number, v.dtype)))
+        for name, table in tables.items():
+            path = str(tmp_path / folder / name)
+            found.append(
+                checkpoints.fingerprint(checkpoints.save(path, table, 5))
+            )
+    assert found[:2] == found[2:4]
+    assert len({*found}) == 4
 
 
 def test_an_encoder_is_restored_from_a_pretrained_model(saved):
