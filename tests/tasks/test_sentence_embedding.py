@@ -135,13 +135,17 @@ def test_scores_are_cosines_for_the_most_alike(tokenizer):
 
 
 def test_columns_of_texts_in_memory():
-    """Two lists of texts may have scores; one or three lists may not."""
+    """Two lists of texts may have scores; one or three lists may not.
+
+    Of columns with names, the first two have scores.
+    """
     names = ("text", "text_pair", "negative")
     for width in (1, 2, 3):
         assert TASK.table(width).texts == names[:width]
     assert TASK.table().texts == names
-    assert TASK.table(2, True) == (names[:2], "score", ())
-    for width, labeled in ((4, False), (1, True), (3, True), (None, True)):
+    for width in (2, None):
+        assert TASK.table(width, True) == (names[:2], "score", ())
+    for width, labeled in ((4, False), (1, True), (3, True)):
         with pytest.raises(InputError, match=f"tuple of two.*={width}"):
             TASK.table(width, labeled)
 
