@@ -83,7 +83,8 @@ def scored(proto, config: TextConfig) -> list[list]:
     The scores of pieces that our tokenizer never returns are so low that these
     pieces are never chosen.
     """
-    best = max(p.score for p in proto.pieces if p.type == NORMAL)
+    # As in SentencePiece, the best score is at least 0.
+    best = max(0.0, *(p.score for p in proto.pieces if p.type == NORMAL))
     split = config.digit_comma != "none"
 
     def score(piece) -> float:

@@ -122,13 +122,13 @@ def test_special_pieces_are_matched_as_they_are():
 
 
 def test_scores_are_those_that_sentencepiece_uses():
-    """In `tokenizer.json`, the length of a user-defined symbol sets its score.
+    """In `tokenizer.json`, a user-defined symbol wins against other pieces.
 
-    The scores of unused pieces are lowered by 100, so they are never chosen.
+    Its length matters only if a piece has a positive score. The scores of
+    unused pieces are lowered by 100, so they are never chosen.
     """
     tokenizer = with_symbols()
     proto = ModelProto.FromString(tokenizer.content)
-    best = max(piece.score for piece in proto.pieces if piece.type == NORMAL)
     proto.pieces.add(piece="cat", score=-2.0, type=UNUSED)
     for rule in ("released", "none"):
         written = tokenizer_json(
@@ -137,11 +137,15 @@ def test_scores_are_those_that_sentencepiece_uses():
             )
         )
         scores = dict(written["model"]["vocab"])
-        assert scores["''"] == pytest.approx(2 * best - 0.1)
-        assert scores["caf"] == pytest.approx(3 * best - 0.1)
+        assert scores["''"] == scores["caf"] == -0.1
         assert scores["cat"] == -102.0 and -11 < scores["▁cat"] < 0
         assert (scores["▁2010,"] < -100) == (rule == "released")
         assert scores[","] > -11
+    proto.pieces.add(piece="sat", score=0.5, type=NORMAL)
+    positive = SentencePieceTokenizer(proto.SerializeToString(), TextConfig())
+    scores = dict(tokenizer_json(positive)["model"]["vocab"])
+    assert scores["''"] == pytest.approx(2 * 0.5 - 0.1)
+    assert scores["caf"] == pytest.approx(3 * 0.5 - 0.1)
 
 
 def test_pieces_across_words_stay(tmp_path):
