@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.base import program
+from albert_tf.base import files, program
 from albert_tf.base.errors import require
 from albert_tf.finetuning import evaluation
 from albert_tf.finetuning.evaluation import Metrics, TaskEvaluator, bucketed
@@ -154,7 +154,8 @@ def summary(runs: dict[int, Metrics]) -> Metrics:
 def write_summary(output_dir: str, task: Task, seeds: Iterable[int]) -> Metrics:
     """Write the `metrics.json` of all seeds; return the summary.
 
-    The summary covers all splits that each seed's folder has results for.
+    The summary covers all splits that each seed's folder has results for, from
+    the same file.
 
     Args:
       output_dir: the folder that contains the runs' folders.
@@ -163,8 +164,17 @@ def write_summary(output_dir: str, task: Task, seeds: Iterable[int]) -> Metrics:
     """
     folders = {seed: seed_dir(output_dir, seed) for seed in seeds}
     stored = {k: evaluation.stored_metrics(x) for k, x in folders.items()}
+    contents = [
+        files.read_optional_json(folder, evaluation.METRICS_FILE)
+        for folder in folders.values()
+    ]
     first = next(iter(stored.values()))
-    splits = [k for k in first if all(k in run for run in stored.values())]
+    splits = [
+        split
+        for split in first
+        if all(split in run for run in stored.values())
+        and len({values.get(f"{split}_file") for values in contents}) == 1
+    ]
     runs = {seed: {k: run[k] for k in splits} for seed, run in stored.items()}
     values = summary(runs)
     metadata = {"task": task.name, "seeds": list(runs)}

@@ -135,8 +135,9 @@ def test_the_best_seed_is_that_of_the_evaluation(tmp_path, monkeypatch):
 def test_the_summary_is_of_what_each_seed_has(tmp_path, monkeypatch):
     """The summary covers the splits for which every seed has results.
 
-    Results of an earlier run count as long as they are in the seeds' folders,
-    from which `write_report` drops those of earlier weights.
+    They must be results on the same file. Those of an earlier run count as long
+    as they are in the seeds' folders, from which `write_report` drops those of
+    earlier weights.
     """
     stored = {
         7: {"eval": {"accuracy": 0.5}, "predict": {"accuracy": 0.75}},
@@ -156,6 +157,9 @@ def test_the_summary_is_of_what_each_seed_has(tmp_path, monkeypatch):
     assert found["eval_median"] == {"accuracy": 0.25}
     assert not any(name.startswith("predict") for name in found)
     assert read(tmp_path)["best"] == str(tmp_path / "seed_7")
+    stored[9]["eval_file"] = "other.tsv"  # evaluated alone
+    found = run_seeds(monkeypatch, tmp_path, run_job, 3)
+    assert not found and "best" not in read(tmp_path)
     stored |= dict.fromkeys(stored, {})  # trained further, without evaluation
     assert run_seeds(monkeypatch, tmp_path, run_job, 3) == {}
     runs = {"7": {}, "8": {}, "9": {}}
