@@ -25,8 +25,8 @@ ARGUMENTS = (
 DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
-def with_rates(config: AlbertConfig, settings: dict) -> AlbertConfig:
-    """Return a config with the rates of dropout in `settings`, if any."""
+def with_dropout(config: AlbertConfig, settings: dict) -> AlbertConfig:
+    """Return the architecture with the requested dropout rates."""
     rates = {k: settings[k] for k in DROPOUTS if k in settings}
     return dataclasses.replace(config, **rates)
 

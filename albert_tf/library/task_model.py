@@ -106,7 +106,7 @@ class TaskModel(NetworkModel):
         labels = task_loading.resolved_labels(labels, *number)
         arguments = labels, max_length, load_head, settings
         task = task_loading.task_of_class(cls, source, *arguments)
-        config = task_loading.with_rates(source.config, settings)
+        config = task_loading.with_dropout(source.config, settings)
         model = cls(config, task, source.tokenizer, **keras_settings)
         restore(model, source, only="" if load_head else ENCODER)
         if lora_rank is not None:
