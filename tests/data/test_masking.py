@@ -35,13 +35,17 @@ def words_of(starts, maskable):
 
 
 def reference_spans(order, starts, maskable, budget, ngrams):
-    """Return the set of positions in spans that are chosen word by word.
+    """Return the positions in spans that are chosen word by word.
 
-    The choice follows the documentation of the module `masking`.
+    Also return the lengths of n-grams, as drawn and as used. The choice follows
+    the documentation of the module `masking`.
     """
     words = {word[0]: word for word in words_of(starts, maskable)}
     covered: set[int] = set()
+    drawn, used = [], []
     for start, n in zip(order, ngrams, strict=True):
+        if len(covered) < budget and start in words and start not in covered:
+            drawn.append(n)
         taken = []
         while len(taken) < n and start in words and start not in covered:
             if len(covered) + len(words[start]) > budget:
@@ -49,7 +53,8 @@ def reference_spans(order, starts, maskable, budget, ngrams):
             taken.append(start)
             covered.update(words[start])
             start = words[start][-1] + 1
-    return covered
+        used += [len(taken)] if taken else []
+    return covered, drawn, used
 
 
 @pytest.mark.parametrize("budget", [1, 5, 12, 1000])
@@ -58,8 +63,9 @@ def test_spans_equal_reference(budget):
     batch, order, ngrams, (covered, drawn, used) = spans(
         np.random.default_rng(1), budget
     )
+    lengths = [], []
     for row in range(len(order)):
-        expected = reference_spans(
+        expected, *row_lengths = reference_spans(
             order[row].tolist(),
             batch.starts[row],
             batch.maskable[row],
@@ -67,7 +73,10 @@ def test_spans_equal_reference(budget):
             ngrams[row],
         )
         assert set(np.flatnonzero(covered[row])) == expected
-    assert drawn.sum() >= used.sum() > 0
+        for known, new in zip(lengths, row_lengths, strict=True):
+            known += new
+    for known, counts in zip(lengths, (drawn, used), strict=True):
+        assert known and np.bincount(known, minlength=5).tolist() == [*counts]
 
 
 def test_order_visits_every_word_once():
@@ -123,8 +132,15 @@ def test_written_shares():
     """Metadata store shares only if they differ from the released defaults."""
     assert MaskingConfig().shares == [0.8, 0.1, 0.1]
     assert "mask_same_random" not in MaskingConfig().written()
-    config = MaskingConfig(mask_same_random=("0.9", "0", "0.1"))
-    assert config.written()["mask_same_random"] == [0.9, 0.0, 0.1]
+    for shares in ("0.9", "0", "0.1"), ("0.1", "0.8", "0.1"):
+        config = MaskingConfig(mask_same_random=shares)
+        assert config.written()["mask_same_random"] == [*map(float, shares)]
+
+
+def test_rounding_errors_of_shares_are_legal():
+    """Shares whose decimals add up to 1 are legal; their floats may not."""
+    shares = MaskingConfig(mask_same_random=("0.7", "0.2", "0.1")).shares
+    assert sum(shares) != 1.0 and shares == [0.7, 0.2, 0.1]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +172,9 @@ def test_budget_rounds_as_released():
     assert due.tolist() == [1, 2, 4, 20]
     rare = MaskingConfig(masked_lm_prob=0.001)
     assert [rare.max_masked(n) for n in (8, 1500, 2500)] == [1, 2, 2]
-    assert MaskingConfig(max_predictions_per_seq=7).max_masked(512) == 7
+    # The maximum also determines the number of slots of short examples.
+    most = MaskingConfig(max_predictions_per_seq=7).max_masked
+    assert (most(512), most(8)) == (7, 7)
 
 
 def test_permutation():
@@ -195,6 +213,29 @@ def test_counts_of_permuted_tokens_are_added():
     assert masked.budget.tolist() == (2 * due).tolist()
     assert masked.positions.shape == (3, 8) and not masked.weights.any()
     np.testing.assert_array_equal(seen, [batch.maskable] * 2)
+
+
+def test_masks_stay_where_they_are_when_tokens_are_permuted():
+    """Only the tokens that are chosen second are permuted; none is masked."""
+    batch = instances(np.random.default_rng(0), batch=200, tokens=20)
+    masked_at, moved_at = np.zeros((2, *batch.input_ids.shape), bool)
+    masked_at[:, [3, 7]], moved_at[:, [4, 5, 8]] = True, True
+    choices = iter([masked_at, moved_at])
+
+    def cover(*_):
+        return next(choices), *np.zeros((2, 4), int)
+
+    shares = ("1", "0", "0")
+    config = MaskingConfig(do_permutation=True, mask_same_random=shares)
+    draws = Draws(1, np.arange(200))
+    ids = masking.mask(batch, 6, config, WORDS, draws, cover).input_ids
+    assert (ids[masked_at] == MASK_ID).all()
+    before, after = (
+        np.sort(x[moved_at].reshape(-1, 3)) for x in (batch.input_ids, ids)
+    )
+    np.testing.assert_array_equal(after, before)
+    others = ~(masked_at | moved_at)
+    np.testing.assert_array_equal(ids[others], batch.input_ids[others])
 
 
 def test_permuted_tokens_stay_in_their_row():

@@ -73,3 +73,14 @@ def test_shares_are_settings():
     after, chosen = masked(ids, labels, config=stay)
     np.testing.assert_array_equal(after, ids)
     assert chosen.any()
+
+
+def test_the_only_symbol_is_its_own_replacement():
+    """Separators and padding never replace a symbol."""
+    ids, labels = batch(rows=200)
+    labels[:, np.arange(40) != 3] = 0
+    labels[:, 3] = 4
+    change = MaskingConfig(masked_lm_prob=0.9, mask_same_random=("0", "0", "1"))
+    after, chosen = masked(ids, labels, config=change)
+    np.testing.assert_array_equal(after, ids)
+    assert chosen[:, 3].sum() == chosen.sum() > 100

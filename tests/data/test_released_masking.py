@@ -115,6 +115,24 @@ def test_lengths_are_drawn_also_at_masked_words():
     assert drawn.sum() > 1.2 * used.sum()
 
 
+def test_ngrams_at_the_end_count_with_their_drawn_lengths():
+    """An n-gram that the end of a record shortens counts as drawn.
+
+    An n-gram that the budget shortens counts with its final length.
+    """
+    maskable = layout(np.array([4]), np.array([3]), 6).repeat(500, 0)
+    assert maskable.sum(axis=1).tolist() == [1] * 500
+    starts = maskable.copy()
+    rng = np.random.default_rng(9)
+    _, drawn, used = choose(rng, starts, maskable, np.full(500, 3))
+    assert used.tolist() == drawn.tolist() and drawn[1:].all()
+    maskable = layout(np.array([9]), np.array([5]), 9).repeat(500, 0)
+    covered, drawn, used = choose(rng, maskable, maskable, np.full(500, 1))
+    at_end = covered[:, 7].sum()  # the others are shortened to one word
+    assert 0 < used[2:].sum() < at_end < drawn[2:].sum()
+    assert used.sum() == 500
+
+
 @pytest.mark.parametrize("whole", [True, False])
 def test_budget(whole):
     """Masks never exceed the budget; masks of single tokens exhaust it."""
