@@ -110,12 +110,13 @@ def test_files_and_metadata(whole):
 
 def test_pieces_are_counted(corpus, whole):
     """`piece_counts.json` states how often each piece occurs in the text."""
-    counts = read_piece_counts(str(whole[0]), whole[1].vocab_size + 2)
+    size = whole[1].vocab_size + 2  # of a model with two unused ids
+    counts = read_piece_counts(str(whole[0]), size)
     wanted = Counter(
         id for d in documents_of(corpus) for ids in d for id in ids
     )
     assert len(wanted) > 5 and len(set(wanted.values())) > 1
-    assert counts.tolist() == [wanted[i] for i in range(len(counts))]
+    assert counts.tolist() == [wanted[i] for i in range(size)]
     shares = np.exp(log_frequencies(np.array([0, 1, 4])))
     np.testing.assert_allclose(shares, [1 / 8, 2 / 8, 5 / 8], rtol=1e-6)
 

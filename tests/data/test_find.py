@@ -10,11 +10,16 @@ from albert_tf.data.records.metadata import is_described, read_metadata
 
 @pytest.fixture
 def folder(tmp_path):
-    """Return a folder with two released training files and a held-out one."""
-    write(tmp_path / "part-0.tfrecord", map(example, range(20)))
-    write(tmp_path / "part-1.tf_record-00001", map(example, range(20, 33)))
-    write(tmp_path / "eval.tfrecord", map(example, range(33, 38)))
-    return tmp_path
+    """Return a folder with two released training files and a held-out one.
+
+    Only the name of the held-out file begins with `eval`.
+    """
+    folder = tmp_path / "evaluated"
+    folder.mkdir()
+    write(folder / "part-0.tfrecord", map(example, range(20)))
+    write(folder / "part-1-eval.tf_record-001", map(example, range(20, 33)))
+    write(folder / "eval.tfrecord", map(example, range(33, 38)))
+    return folder
 
 
 def epoch(data_dir, count):
@@ -53,6 +58,8 @@ def test_paths_of_files(folder, monkeypatch):
         (f"{folder}/", 33, "part-0.tfrecord"),
         (f"{folder}/part-*", 33, path),
         ("part-[01]*", 33, path),
+        ("part-?.tfrecord", 20, path),
+        ("part-[0-1].tfrecord", 20, path),
         (path, 20, path),
     ):
         found = metadata.read_metadata(data_dir)
@@ -60,6 +67,22 @@ def test_paths_of_files(folder, monkeypatch):
         assert found.splits["train"][0] == metadata.RecordFile(
             name, 20, (folder / "part-0.tfrecord").stat().st_size
         )
+
+
+@pytest.mark.parametrize(
+    ("path", "folder", "name"),
+    [
+        ("gs://b/d/x", "gs://b/d", "x"),
+        ("gs://b/d/x", "gs://b/d/", "x"),
+        ("gs://b/d/x", "", "gs://b/d/x"),
+        ("/d/x", "", "/d/x"),
+    ],
+)
+def test_names_of_files_in_remote_storage(path, folder, name):
+    """The path of a remote file is found again from the name of its entry."""
+    assert metadata._name(path, folder) == name
+    entry = metadata.RecordFile(name, 1, 16)
+    assert metadata.entry_path(folder or "elsewhere", entry) == path
 
 
 def test_names_of_unfinished_files(folder):
@@ -104,6 +127,13 @@ def test_several_folders_need_shares(tmp_path, end):
     paths = ",".join(f"{tmp_path}/{name}{end}" for name in "ab")
     with pytest.raises(InputError, match="FOLDER:SHARE,FOLDER, such as a:0.5"):
         metadata.read_metadata(paths)
+
+
+def test_several_globs_of_one_folder(tmp_path):
+    """Globs of files in one built folder need no shares."""
+    write_records(tmp_path)
+    globs = f"{tmp_path}/train-00000*,{tmp_path}/train-00003*"
+    assert metadata.read_metadata(globs).count("train") == 30 + 40
 
 
 def test_nothing_there(tmp_path):

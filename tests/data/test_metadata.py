@@ -119,6 +119,22 @@ def test_a_fingerprint_tells_records_from_others():
     assert fingerprint(file="elsewhere") == found
     others = {fingerprint(32), fingerprint(records=9), fingerprint(bytes=9001)}
     assert len(others - {found}) == 3
+    four = [RecordFile(f"{i}", 10**i, 20_000 + i) for i in range(4)]
+    splits = {"train": (*four[:3], four[0])}, {"train": (*four,)}
+    first, second = (Metadata(16, 3, 50, "", x) for x in splits)
+    assert [x.count("train") for x in (first, second)] == [112, 1111]
+    sizes = [x.fingerprint().rpartition(" ")[2] for x in (first, second)]
+    assert sizes[0] != sizes[1]
+
+
+def test_another_mask_rate_has_its_own_number_of_slots():
+    """At another mask rate, the number of slots follows from the rate."""
+    settings = {"masking": DYNAMIC, "max_predictions_per_seq": 3}
+    found = Metadata(32, 3, 50, "", {}, settings | {"ngram": 2}).masked_at(0.3)
+    assert found.max_predictions_per_seq == 10
+    config = found.masking_config()
+    assert (config.masked_lm_prob, config.ngram) == (0.3, 2)
+    assert config.max_masked(32) == 10
 
 
 @pytest.mark.parametrize("counts", ["[]", "[1.5]", "[3, -1]", "[1, 2, 3, 4]"])
