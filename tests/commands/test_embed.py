@@ -18,11 +18,14 @@ from albert_tf.base.errors import InputError
 from albert_tf.library.embed import (
     SENTENCE,
     EmbedConfig,
+    array_file,
     check_layer,
     completed,
     embed_texts,
+    vectors_of,
 )
 from albert_tf.model.config import AlbertConfig
+from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import find
 from albert_tf.text.tokenizers import load_saved_tokenizer
 from albert_tf.training import checkpoints
@@ -158,10 +161,47 @@ def test_texts_have_128_tokens_by_default(pretrained_dir, tmp_path):
         dataclasses.replace(find(kind), labels=labels).save(str(tmp_path))
         c = completed(EmbedConfig(str(tmp_path), "a", "x.npy"), config)
         assert (c.max_seq_length, c.pooling) == (24, "mean")
-    complete = EmbedConfig(
-        pretrained_dir, "a", "x.npy", "cls", max_seq_length=9
-    )
-    assert completed(complete, config) == complete
+    task = find("embedding").updated(max_seq_length=200, pooling="max")
+    task.save(str(tmp_path))
+    embedder = EmbedConfig(str(tmp_path), "a", "x.npy")
+    c = completed(embedder, AlbertConfig())  # 512 positions
+    assert (c.max_seq_length, c.pooling) == (200, "unit_max")
+    for folder in (pretrained_dir, str(tmp_path)):
+        complete = EmbedConfig(folder, "a", "x.npy", "cls", max_seq_length=9)
+        assert completed(complete, config) == complete
+
+
+def test_vectors_have_the_order_of_the_texts(tokenizer):
+    """A vector has its text's place, though texts are sorted by length.
+
+    A vector that is not finite raises an error.
+    """
+    texts = ["a " * n for n in (5, 1, 7, 2, 3)]
+    features = Features.from_texts(tokenizer, texts, 20)
+
+    def step(batch):
+        lengths = tf.reduce_sum(batch["input_mask"], axis=1, keepdims=True)
+        lengths = tf.cast(lengths, tf.float32)
+        return tf.where(lengths == broken, np.nan, lengths)
+
+    broken = 0.0
+    found = vectors_of(features, 2, step)
+    assert found.tolist() == [[7], [3], [9], [4], [5]]
+    broken = 9.0
+    with pytest.raises(InputError, match="not finite"):
+        vectors_of(features, 2, step)
+
+
+def test_a_file_of_vectors_may_be_in_the_current_folder(tmp_path, monkeypatch):
+    """A path may lack a folder; rows are appended, whatever their type."""
+    monkeypatch.chdir(tmp_path)
+    with array_file("x.npy", (3, 2)) as write:
+        write(np.array([[1.5, 2]]))
+        write(np.array([[3, 4], [5, 6]]))
+    assert os.listdir() == ["x.npy"]
+    found = np.load("x.npy")
+    assert found.tolist() == [[1.5, 2], [3, 4], [5, 6]]
+    assert found.dtype == np.float32
 
 
 @pytest.mark.parametrize(
