@@ -1,6 +1,7 @@
 """The lifetime of batch generators, and batches without repeated texts."""
 
 import gc
+import types
 import weakref
 
 import numpy as np
@@ -69,12 +70,15 @@ def test_a_batch_looks_a_little_ahead(monkeypatch):
 
 
 def test_examples_are_reshuffled(tokenizer):
-    """Each pass has a different order only if shuffling is requested."""
+    """Each pass has a different order only if shuffling is requested.
+
+    An example may come long before its place in the data.
+    """
     texts = [" ".join(["river"] * i) for i in range(1, 21)]
     features = Features.from_texts(tokenizer, texts, 24)
 
     def passes(**how):
-        batches = batches_in_memory(features, 8, True, **how)
+        batches = batches_in_memory(features, 2, True, **how)
         return [
             [
                 int(x)
@@ -88,6 +92,8 @@ def test_examples_are_reshuffled(tokenizer):
     assert first == second == sorted(first) and len(first) == 20
     one, two = passes(shuffle=True)
     assert one != first and one != two and sorted(one) == sorted(two) == first
+    places = [first.index(length) for length in one]
+    assert max(place - i for i, place in enumerate(places)) > 2
     apart = [(text,) for text in texts]
     one, two = passes(shuffle=True, distinct_texts=apart)
     assert one != two and sorted(one) == first
@@ -157,6 +163,47 @@ def test_a_pair_needs_another_in_its_batch():
     triplets = [(*pair, "other") for pair in pairs]
     assert len(list(feature_batches.shuffled_apart(triplets, 1))) == 3
     assert len(list(feature_batches.shuffled_apart(pairs, 4))) == 2
+
+
+def test_a_seed_determines_the_order_of_examples_apart():
+    """The order of examples with texts depends on NumPy's global seed."""
+
+    def order(seed):
+        np.random.seed(seed)
+        batches = feature_batches.shuffled_apart(PAIRS, 4)
+        return [int(i) for batch in batches for i in batch]
+
+    first = order(3)
+    assert order(3) == first != order(4)
+
+
+def test_a_row_has_the_weight_of_its_example():
+    """If examples have several rows, each row has its example's weight."""
+    features = types.SimpleNamespace(notes={"rows": np.array([2, 1, 3])})
+    found = feature_batches.row_weights(features, [1, 0.5, 4])
+    assert found.tolist() == [1, 1, 0.5, 4, 4, 4]
+    assert found.dtype == np.float32
+    features = types.SimpleNamespace(notes={})
+    found = feature_batches.row_weights(features, [1, 0.5])
+    assert found.tolist() == [1, 0.5]
+    assert feature_batches.row_weights(features, None) is None
+
+
+@pytest.mark.parametrize("weights", [None, [2.0, 3.0]])
+@pytest.mark.parametrize("keep", [(), ("labels",)])
+def test_what_keras_receives(weights, keep):
+    """Labels and weights are not inputs, unless the model also reads them.
+
+    Without weights or labels, the tuple is shorter.
+    """
+    batch = {"input_ids": 5, "labels": 6, "example_weights": 7}
+    inputs = {"input_ids": 5} | ({"labels": 6} if keep else {})
+    rest = () if weights is None else (weights,)
+    found = feature_batches.for_keras(batch, weights, keep)
+    assert found == (inputs, 6, *rest)
+    del batch["labels"]
+    found = feature_batches.for_keras(batch, weights, keep)
+    assert found == ({"input_ids": 5}, *((None, *rest) if rest else ()))
 
 
 @pytest.mark.slow
