@@ -32,6 +32,7 @@ OTHER_NAMES = (
     *(("<pad>", "[PAD]"), ("<unk>", "[UNK]"), ("[CLS]", "<s>")),
     *(("[SEP]", "</s>"), ("[MASK]", "<mask>")),
 )
+COMMON_NAMES = {name for names in OTHER_NAMES for name in names}
 
 
 # Errors raised by files with an unexpected structure.
@@ -183,19 +184,24 @@ class HubFiles:
         markers = self.markers()
         for piece, id in listed.items():
             pieces[id] = Added(id, piece, piece in special_names)
-        decoder = self.settings.get("added_tokens_decoder") or {}
-        tokens = [{**token, "id": int(id)} for id, token in decoder.items()]
-        for token in [*tokens, *self.content.get("added_tokens", ())]:
+        for token in self._tokens():
             id, piece = token["id"], token["content"]
             special = flag_of(token, "special", False) and piece not in markers
             pieces[id] = Added(id, piece, special)
         check_ids(pieces, size)
         return [pieces[id] for id in sorted(pieces) if id >= size]
 
+    def _tokens(self) -> list[dict]:
+        """Return the pieces that `tokenizers` matches in texts."""
+        decoder = self.settings.get("added_tokens_decoder") or {}
+        tokens = [{**token, "id": int(id)} for id, token in decoder.items()]
+        return [*tokens, *self.content.get("added_tokens", ())]
+
     def markers(self) -> set[str]:
         """Return the special pieces that mark parts of a text, like `[E1]`.
 
-        The settings list them. Unlike the other special pieces, texts contain
+        They are the special pieces that the settings list as additional, and
+        those that no setting lists. Unlike the pieces in `ROLES`, texts contain
         them.
         """
         listed: list = []
@@ -203,6 +209,12 @@ class HubFiles:
             tokens = self.settings.get(key) or []
             listed += tokens.values() if isinstance(tokens, dict) else tokens
         names = {x["content"] if isinstance(x, dict) else x for x in listed}
+        names |= {
+            token["content"]
+            for token in self._tokens()
+            if flag_of(token, "special", False)
+            and token["content"] not in COMMON_NAMES
+        }
         return names - {self.name(role) for role in ROLES}
 
     def name(self, role: str) -> str | None:

@@ -72,15 +72,16 @@ def test_added_pieces_are_listed_in_three_files(tmp_path):
     """Added pieces are sorted by id; the last file overrides earlier ones.
 
     The files are `added_tokens.json`, `tokenizer_config.json` and
-    `tokenizer.json`.
+    `tokenizer.json`. Only pieces with a role are special.
     """
     (tmp_path / "added_tokens.json").write_text('{"[X]": 12, "b": 9, "c": 8}')
     decoder = {"10": {"content": "d"}, "9": {"content": "e", "special": True}}
-    settings = {"cls_token": "[X]", "added_tokens_decoder": decoder}
+    roles = {"cls_token": "[X]", "sep_token": "f"}
+    settings = roles | {"added_tokens_decoder": decoder}
     rows = {"added_tokens": [{"id": 10, "content": "f", "special": "true"}]}
     hub = HubFiles(str(tmp_path), rows, settings)
     assert hub.added(9) == [
-        Added(9, "e", True),
+        Added(9, "e", False),
         Added(10, "f", True),
         Added(12, "[X]", True),
     ]

@@ -51,11 +51,14 @@ MARKERS = [
 ]
 
 
-@pytest.mark.parametrize("settings", MARKERS, ids=["list", "new", "dict"])
+@pytest.mark.parametrize(
+    "settings", [*MARKERS, {}], ids=["list", "new", "dict", "none"]
+)
 def test_markers_are_found_in_texts(settings, tmp_path):
     """Special pieces that have no role, such as markers, are found in texts.
 
-    The settings list these pieces. Texts do not contain other special pieces.
+    As in transformers, the settings need not list these pieces. Texts do not
+    contain other special pieces.
     """
     tokenizer = vocabularies.english()
     content, size = tokenizer_json(tokenizer), tokenizer.vocab_size
@@ -65,7 +68,7 @@ def test_markers_are_found_in_texts(settings, tmp_path):
     folder = write(tmp_path, content, mask_token="<mask>", **settings)
     again, _ = read_tokenizer(folder)
     ids = again.encode("the [E1]cat [E2] zed <mask>")
-    assert [id - size for id in ids if id >= size] == [0, 2]
+    assert [id - size for id in ids if id >= size] == [0, 1, 2]
 
 
 def test_markers_of_the_vocabulary_are_named(tmp_path):

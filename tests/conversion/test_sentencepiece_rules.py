@@ -332,7 +332,7 @@ def test_symbols_compete_unless_they_are_added(tmp_path):
 
 
 def test_kinds_of_added_pieces(tmp_path):
-    """Added pieces are found in texts unless they are special.
+    """Added pieces are found in texts unless they have a role.
 
     Gaps in the ids are filled with unused pieces.
     """
@@ -342,14 +342,17 @@ def test_kinds_of_added_pieces(tmp_path):
     content["added_tokens"] += [
         *({"id": id, "content": name} for id, name in rows.items()),
         {"id": size + 3, "content": "Zed", "special": True},
+        {"id": size + 4, "content": "<mask>", "special": True},
     ]
-    found, _ = read_tokenizer(write(tmp_path, content))
+    settings = {"mask_token": "<mask>"}
+    found, _ = read_tokenizer(write(tmp_path, content, **settings))
     proto = ModelProto.FromString(found.content)
     assert [(p.piece, p.type) for p in proto.pieces[size:]] == [
         (f"[unused{size}]", UNUSED),
         ("new▁york", USER_DEFINED),
         ("the", USER_DEFINED),
-        ("Zed", CONTROL),
+        ("zed", USER_DEFINED),
+        ("[MASK]", CONTROL),
     ]
     (index,) = (i for i, p in enumerate(tokenizer._pieces) if p == "the")
     old = proto.pieces[index]
