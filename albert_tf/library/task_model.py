@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -132,35 +131,17 @@ class TaskModel(NetworkModel):
           y: labels; None if `x` contains the labels or if there are no labels.
           part: "train", "eval" or "predict".
         """
-        rule = "`y` must be given, unless `x` is a table or a "
-        rule += "`tf.data.Dataset` with labels. To use a generator, wrap it "
-        rule += "with `tf.data.Dataset.from_generator`."
-        named = y is None and user_data.is_source(x)
-        has_labels = self.task.unlabeled or y is not None or named
-        require(part == "predict" or has_labels, f"{rule} Received: none")
-        if part == "train":
-            self.task = self.task.reopened()
-        task = self.task if named else self.task.in_memory()
-        if named and not isinstance(x, str | os.PathLike):
-            task = task.without_ids()
-        columns = task.table(user_data.width_of(x), y is not None)
-        labels = None
-        if y is not None:
-            y = user_data.listed(y, "y")
-            labels = task.table_labels(y)
-        source = user_data.table_of(x, labels, columns)
-        examples = user_data.read_examples(task, part, source)
-        if y is not None:
-            examples = task.with_shares(examples, y)
-        if part == "train":
-            self.task = self.task.fitted(examples)
+        training = part == "train"
+        task = self.task.reopened() if training else self.task
+        examples = user_data.read_examples(task, part, x, y)
+        if training:
+            self.task = task.fitted(examples)
             self.task.check_training(examples, self.albert.config)
         return examples
 
     def weighted_examples(self, x: Any, y: Any, weights: Any, part: str):
         """Convert arguments to examples and their weights."""
         x, y, weights = self.unpacked(x, y, weights)
-        y = user_data.label_rows(y, getattr(self.task, "labels", ()))
         examples = self.examples(x, y, part)
         user_data.check_weights(weights, examples)
         return examples, weights
@@ -276,12 +257,9 @@ class TaskModel(NetworkModel):
 
     def _labeled(self, x, y=None) -> list:
         """Convert texts and labels, or a data set with both, to examples."""
-        examples, batches = [], [x]
         if isinstance(x, tf.data.Dataset):
-            batches = user_data.in_batches(x, self.task.text_rank)
-        for batch in batches:
-            examples += self.weighted_examples(batch, y, None, "eval")[0]
-        return examples
+            x = user_data.in_memory(x, self.task.text_rank)
+        return self.weighted_examples(x, y, None, "eval")[0]
 
     @contextlib.contextmanager
     def _scoring(self, examples: list | None, size) -> Iterator[None]:

@@ -38,23 +38,19 @@ def listed(values: Any, name: str) -> list:
     return [decoded(value) for value in values]
 
 
-def has_columns(x: Any) -> bool:
-    """Return whether `x` is a table in memory with named columns.
+def column_names(x: Any) -> list | None:
+    """Return the names of a table's columns, or None if `x` is not a table.
 
     A pandas frame has `columns`; `datasets` and pyarrow tables have
     `column_names`. A pandas series has neither.
     """
-    attributes = "columns", "column_names"
-    return isinstance(x, Mapping) or any(hasattr(x, a) for a in attributes)
+    if hasattr(x, "column_names"):
+        return list(x.column_names or ())
+    return list(x) if isinstance(x, Mapping) or hasattr(x, "columns") else None
 
 
-def columns_of(table: Any) -> list:
-    """Return the names of a table's columns."""
-    return list(getattr(table, "column_names", table))
-
-
-def label_rows(y: Any, labels: Sequence[str]) -> Any:
-    """Return labels; convert a frame or a dict of columns to rows.
+def label_list(y: Any, labels: Sequence[str]) -> list:
+    """Return the label of each example; a frame or dict has columns of labels.
 
     Args:
       y: labels; a frame has one column, or a column named after each label, in
@@ -62,11 +58,12 @@ def label_rows(y: Any, labels: Sequence[str]) -> Any:
       labels: the task's labels, in the order of the columns; () if the task has
         none.
     """
-    if not has_columns(y):
-        return y
-    names = {str(name): name for name in columns_of(y)}
+    names = column_names(y)
+    if names is None:
+        return listed(y, "y")
     if len(names) == 1:
-        return y[next(iter(names.values()))]
+        return listed(y[names[0]], "y")
+    names = {str(name): name for name in names}
     rule = "`y` must have one column"
     rule += f", or the columns {format_labels(labels)}." if labels else "."
     require({*names} == {*labels}, rule, columns=format_labels([*names]))
@@ -96,10 +93,9 @@ def text_columns(x: Any, columns: TableColumns) -> dict[str, list]:
         columns, or a list of rows.
       columns: the names of the columns.
     """
-    names = columns.texts
+    names, available = columns.texts, column_names(x)
     rule = f"Texts must have the columns {', '.join(names)}."
-    if has_columns(x):
-        available = columns_of(x)
+    if available is not None:
         shown = ", ".join(map(str, available))
         require({*names} <= {*available}, rule, columns=shown)
         parts = [x[name] for name in names]
@@ -136,7 +132,7 @@ def is_source(x: Any) -> bool:
         return True
     if isinstance(x, Sequence):
         return bool(x) and isinstance(x[0], Mapping)
-    return has_columns(x)
+    return column_names(x) is not None
 
 
 def is_single_text(x: Any, extra_columns: Sequence) -> bool:
@@ -165,39 +161,60 @@ def is_single_text(x: Any, extra_columns: Sequence) -> bool:
     return not files.exists(x)
 
 
-def table_of(x: Any, y: Any, columns: TableColumns) -> Any:
-    """Return the path or table for a task to read.
+def source_of(x: Any) -> str | InMemoryTable:
+    """Return the path or table for a task to read."""
+    rule = "`x` must be a list of texts, or the path of an existing table."
+    if isinstance(x, str):
+        require(files.exists(x), rule, x=x[:60])
+    if isinstance(x, Mapping) and any(map(tf.is_tensor, x.values())):
+        x = {name: listed(values, name) for name, values in x.items()}
+    return as_source("x", x)
 
-    Args:
-      x: a source (see `table_sources`) or texts (see `text_columns`).
-      y: the labels of the texts, or None.
-      columns: the names of the columns.
-    """
-    if y is None and is_source(x):
-        rule = "`x` must be a list of texts, or the path of an existing table."
-        if isinstance(x, str):
-            require(files.exists(x), rule, x=x[:60])
-        if isinstance(x, Mapping) and any(map(tf.is_tensor, x.values())):
-            x = {name: listed(values, name) for name, values in x.items()}
-        return as_source("x", x)
+
+def table_of(x: Any, labels: list | None, columns: TableColumns) -> Any:
+    """Return a table of texts and labels; for `x`, see `text_columns`."""
     table = text_columns(x, columns)
-    if y is not None:
-        table[columns.label] = listed(y, "y")
+    rule = "All columns must have the same number of texts, at least one."
+    if labels is not None:
+        table[columns.label] = labels
+        rule = (
+            "There must be as many labels as texts, and at least one of each."
+        )
     sizes = {name: len(values) for name, values in table.items()}
-    rule = "There must be as many labels as texts, and at least one of each."
-    if y is None:
-        rule = "All columns must have the same number of texts, at least one."
-    require(
-        len(set(sizes.values())) == 1 and all(sizes.values()), rule, **sizes
-    )
+    legal = len(set(sizes.values())) == 1 and all(sizes.values())
+    require(legal, rule, **sizes)
     return InMemoryTable(table, "x", "y", is_batch=tf.is_tensor(x))
 
 
-def read_examples(task: Task, part: str, source: Any) -> Sequence[Any]:
-    """Return the examples at a path or in a table; at least one must exist."""
+def read_examples(task: Task, part: str, x: Any, y: Any) -> Sequence[Any]:
+    """Return a task's examples; at least one must exist.
+
+    Args:
+      task: the task.
+      part: "train", "eval" or "predict".
+      x: texts; or a path, a frame or a data set with all columns.
+      y: labels; None if `x` contains the labels or if there are no labels.
+    """
+    named = y is None and is_source(x)
+    rule = "`y` must be given, unless `x` is a table or a `tf.data.Dataset` "
+    rule += "with labels. To use a generator, wrap it with "
+    rule += "`tf.data.Dataset.from_generator`. Received: none"
+    has_labels = task.unlabeled or y is not None or named
+    require(part == "predict" or has_labels, rule)
+    if named:
+        source = source_of(x)
+        task = task if isinstance(source, str) else task.without_ids()
+    else:
+        task, labels = task.in_memory(), None
+        columns = task.table(width_of(x), y is not None)
+        if y is not None:
+            y = label_list(y, getattr(task, "labels", ()))
+            labels = task.table_labels(y)
+        source = table_of(x, labels, columns)
     examples = task.read(part, source)
-    require(examples, "There must be at least one example.", x=str(source)[:60])
-    return examples
+    rule = "There must be at least one example."
+    require(examples, rule, x=str(source)[:60])
+    return examples if y is None else task.with_shares(examples, y)
 
 
 def check_weights(weights: Any, examples: Sequence) -> None:
@@ -330,6 +347,14 @@ def in_batches(
     return dataset.ragged_batch(size) if ranks[0] <= text_rank else dataset
 
 
+def in_memory(dataset: tf.data.Dataset, text_rank: int) -> Any:
+    """Return a data set as a single batch of lists; see `in_batches`."""
+    return tf.nest.map_structure(
+        lambda *parts: [x for part in parts for x in listed(part, "x")],
+        *in_batches(dataset, text_rank),
+    )
+
+
 def texts_of(
     dataset: tf.data.Dataset, columns: TableColumns, text_rank: int
 ) -> Any:
@@ -340,16 +365,12 @@ def texts_of(
         spec = dataset.element_spec
         require(name in spec, rule, columns=", ".join(spec))
         dataset = dataset.map(lambda row: row[name])
-    spec = dataset.element_spec
-    labeled = isinstance(spec, tuple) and (
+    spec, texts = dataset.element_spec, in_memory(dataset, text_rank)
+    if isinstance(spec, tuple) and (
         len(columns.texts) == 1 or isinstance(spec[0], tuple | dict)
-    )
-    dataset = in_batches(dataset, text_rank)
-    texts = tf.nest.map_structure(
-        lambda *parts: [x for part in parts for x in listed(part, "x")],
-        *(batch[0] if labeled else batch for batch in dataset),
-    )
-    if text_rank and not labeled and spec.shape.rank == text_rank:
+    ):
+        return texts[0]  # without labels
+    if text_rank and spec.shape.rank == text_rank:
         all_texts = list(itertools.chain.from_iterable(texts))
         if any(len(text.split()) > 1 for text in all_texts):
             return all_texts  # words contain no spaces, so these are texts

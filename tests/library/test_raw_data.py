@@ -32,7 +32,7 @@ def test_a_frame_beside_labels_is_its_column():
     for x in (frame, arrow, dataset):
         table = user_data.table_of(x, ["good"], COLUMNS)
         assert table.data == {"text": ["a"], "label": ["good"]}
-        found = user_data.label_rows(x, ["text", "id"])
+        found = user_data.label_list(x, ["text", "id"])
         assert found == [["a", 7]]
         with pytest.raises(InputError, match="columns t. .*columns=id, text$"):
             user_data.table_of(x, ["good"], TableColumns(("t",), "label"))
@@ -41,10 +41,17 @@ def test_a_frame_beside_labels_is_its_column():
     with pytest.raises(InputError, match=f"Received: y='{'x' * 59}$"):
         user_data.listed("x" * 99, "y")
     with pytest.raises(InputError, match=f"existing table. .*x={'x' * 60}$"):
-        user_data.table_of("x" * 99, None, COLUMNS)
-    task = types.SimpleNamespace(read=lambda part, source: [])
-    with pytest.raises(InputError, match=f"one example. .*x={'x' * 60}$"):
-        user_data.read_examples(task, "train", "x" * 99)
+        user_data.source_of("x" * 99)
+
+
+def test_a_table_without_rows_is_named(tmp_path):
+    """A table without examples raises an error that names the table."""
+    path = tmp_path / "rows.csv"
+    path.write_text("text,label\n")
+    frame = pytest.importorskip("pandas").DataFrame({"text": [], "label": []})
+    for x, name in ((str(path), str(path)[:60]), (frame, r"x \(DataFrame\)")):
+        with pytest.raises(InputError, match=f"one example. .*x={name}$"):
+            user_data.read_examples(TASK, "train", x, None)
 
 
 def test_rows_have_a_text_for_each_column():
@@ -144,8 +151,7 @@ def test_labels_of_pairs_are_no_texts(make, size):
 def test_a_table_may_be_of_tensors():
     """A dict of tensors, as in a `tf.data.Dataset`, is a table."""
     table = {"text": tf.constant(["a"]), "label": tf.constant([1])}
-    table = user_data.table_of(table, None, COLUMNS)
-    assert table.data == {"text": ["a"], "label": [1]}
+    assert user_data.source_of(table).data == {"text": ["a"], "label": [1]}
 
 
 @pytest.mark.parametrize("dtype", ["Int64", "float64", "object", "category"])
