@@ -349,9 +349,11 @@ def in_batches(
 
 def in_memory(dataset: tf.data.Dataset, text_rank: int) -> Any:
     """Return a data set as a single batch of lists; see `in_batches`."""
+    batches = list(in_batches(dataset, text_rank))
+    require(batches, "The data set must have at least one example.")
     return tf.nest.map_structure(
         lambda *parts: [x for part in parts for x in listed(part, "x")],
-        *in_batches(dataset, text_rank),
+        *batches,
     )
 
 

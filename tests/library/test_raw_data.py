@@ -194,6 +194,14 @@ def test_a_generator_without_shapes_is_data(classifier, size):
         classifier.fit(shapeless(shaped.take(0)), **how)
 
 
+@pytest.mark.parametrize("method", ["predict", "classify", "score"])
+def test_no_method_accepts_an_empty_data_set(classifier, method):
+    """A data set without examples is an error of the user's input."""
+    empty = tf.data.Dataset.from_tensor_slices((["one"], ["yes"])).take(0)
+    with pytest.raises(InputError, match="at least one example"):
+        getattr(classifier, method)(empty)
+
+
 def test_an_endless_generator_is_refused():
     """An endless generator of batches raises an error at its first value."""
     batches = iter(lambda: (["a film"], ["good"]), None)
