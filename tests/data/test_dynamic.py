@@ -101,12 +101,12 @@ def test_held_out_records_are_the_static_ones(kinds):
     assert static == dynamic and static
 
 
-def batches(kinds, count, batch_size=8, **kwargs):
+def batches(kinds, count, batch_size=8, seed=5, **kwargs):
     """Return `count` training batches of dynamic records as dicts of arrays."""
     folder = str(kinds / "dynamic")
     metadata = read_metadata(folder)
     dataset = input_pipeline.train_batches(
-        folder, metadata, batch_size=batch_size, seed=5, **kwargs
+        folder, metadata, batch_size=batch_size, seed=seed, **kwargs
     )
     return [
         {name: value.numpy() for name, value in batch.items()}
@@ -240,6 +240,19 @@ def test_masks_change_with_the_epoch(kinds):
     count = metadata.read_metadata(str(kinds / "dynamic")).count("train")
     found = rows(batches(kinds, 2 * count // 4, batch_size=4))
     assert len(set(found)) > 1.9 * count
+
+
+def test_masks_change_with_the_seed(kinds, monkeypatch):
+    """Runs with different seeds mask the same text at the same position."""
+    monkeypatch.setattr(
+        input_pipeline, "_permutation", lambda size, key: tf.range(size)
+    )
+    first, second = (batches(kinds, 1, 16, seed)[0] for seed in (5, 6))
+    for row in range(16):
+        texts = [restored(batch, row)[0] for batch in (first, second)]
+        np.testing.assert_array_equal(*texts)
+    same = first["masked_lm_positions"] == second["masked_lm_positions"]
+    assert np.mean(same.all(axis=1)) < 0.5
 
 
 @pytest.mark.slow_after(1)
