@@ -175,6 +175,29 @@ def test_the_summary_has_a_line_for_each_split(whole):
         assert f"  eval: {line} {files}" in text.split("\n")
 
 
+def test_both_splits_need_records():
+    """A build without records in a split raises an error.
+
+    Held-out records may be missing only if no text is held out.
+    """
+    some, none = (metadata.RecordFile("x", n, 999) for n in (3, 0))
+    for train, held_out, fraction, lacking in (
+        (some, some, 0.1, None),
+        (some, none, 0.0, None),
+        (some, none, 0.1, "eval"),
+        (none, some, 0.1, "train"),
+        (none, none, 0.0, "train"),
+    ):
+        splits = {"train": (train,), "eval": (held_out,)}
+        made = metadata.Metadata(16, 2, 9, "", splits)
+        if lacking is None:
+            build._check_splits(made, fraction)
+            continue
+        message = f"must produce {lacking} records.*=16, no {lacking} records"
+        with pytest.raises(InputError, match=message):
+            build._check_splits(made, fraction)
+
+
 def test_duplicates_differ(whole):
     """The duplicates of a shard contain different records."""
     output, metadata = whole

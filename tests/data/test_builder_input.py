@@ -47,7 +47,8 @@ def test_no_text(corpus, tmp_path, text, received, fraction):
 def test_text_is_that_of_the_vocabulary(corpus, tmp_path):
     """`do_lower_case` must match the `tokenizer.json` next to the vocabulary.
 
-    A `tokenizer.json` of another library is ignored.
+    A `tokenizer.json` of another library is ignored, but one with an unknown
+    setting is not.
     """
     vocabulary = TokenizerConfig(vocab_file=f"{corpus}/vocab.txt")
     cased = dataclasses.replace(vocabulary, do_lower_case=False)
@@ -59,10 +60,13 @@ def test_text_is_that_of_the_vocabulary(corpus, tmp_path):
         path = tmp_path / folder / "vocab.txt"
         changes = {"vocab_file": path, "do_lower_case": lower}
         make_records(corpus, tmp_path / f"{folder} out", **changes)
+    changes = {"vocab_file": tmp_path / "vocab.txt"}
     with pytest.raises(InputError, match="do_lower_case=True, but False in"):
-        make_records(
-            corpus, tmp_path / " out", vocab_file=tmp_path / "vocab.txt"
-        )
+        make_records(corpus, tmp_path / " out", **changes)
+    unknown = {"type": "wordpiece", "of_a_later_version": 3}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(unknown))
+    with pytest.raises(InputError, match="of_a_later_version=None, but 3 in"):
+        make_records(corpus, tmp_path / " out", **changes)
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.0])
