@@ -164,7 +164,10 @@ def test_defaults_depend_on_the_kind_of_masking(corpus):
 
 
 def test_the_summary_has_a_line_for_each_split(whole):
-    """The summary states the number, size and files of each split's records."""
+    """The summary states the number, size and files of each split's records.
+
+    It ends with warnings.
+    """
     made = whole[1]
     entry = metadata.RecordFile("x", 1234, 10**6)
     for number, files in ((1, "1 file"), (2, "2 files"), (6, "6 files")):
@@ -173,6 +176,10 @@ def test_the_summary_has_a_line_for_each_split(whole):
         text = build.summary(changed, PAIRS, MASKING)
         line = f"{1234 * number:,} records of 32 tokens and 5 predictions in"
         assert f"  eval: {line} {files}" in text.split("\n")
+    few = dataclasses.replace(MASKING, max_predictions_per_seq=2)
+    warning = "Warning: --max_predictions_per_seq=2 at length 32 predicts 6.2%"
+    assert warning in build.summary(made, PAIRS, few)
+    assert warning not in text
 
 
 def test_both_splits_need_records():

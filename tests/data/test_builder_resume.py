@@ -49,6 +49,7 @@ def test_small_blocks_have_the_same_text(whole, whole_of_blocks):
         (files, "write_json", 5),
         (local_runner, "make_file", 0),
         (local_runner, "make_file", 3),
+        (build, "write_piece_counts", 0),
         (metadata.Metadata, "write", 0),
         (BuildFolder, "clean", 0),
     ],

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import sentencepiece
 from tiny_corpus import MASKING, PAIRS, make_records
-from vocabularies import chinese, trained
+from vocabularies import chinese, english, trained
 
 from albert_tf.base.errors import InputError
 from albert_tf.data import train_tokenizer as vocabulary
@@ -201,6 +201,17 @@ def test_marks_that_wordpiece_drops(lower, strip, marks):
     lines = ["Ünï cafe", *"w" * 15, "é", *"w" * 15]  # one line of 16 is read
     found = passes._count_letters(recipe, lines)
     assert found == Counter(letters=8, dropped_marks=marks, beyond_rule=0)
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_marks_that_sentencepiece_drops(lower):
+    """SentencePiece drops accents whether or not it lower-cases text."""
+    for strip, counts in ((True, [3, 0]), (False, [0, 3])):
+        tokenizer = english(do_lower_case=lower, strip_accents=strip)
+        recipe = SimpleNamespace(tokenizer=tokenizer, reading=ReadingConfig())
+        found = passes._count_letters(recipe, ["Ünï café"])
+        assert found["letters"] == 7
+        assert [found["dropped_marks"], found["beyond_rule"]] == counts
 
 
 @pytest.fixture
