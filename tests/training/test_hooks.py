@@ -178,8 +178,11 @@ def test_hooks_are_taken_as_they_come(form):
 
 
 def test_the_best_weights_are_kept(tmp_path):
-    """`best/` has the weights of the best evaluation, not those of the last."""
-    scores, seen = iter([0.9, 0.1]), []
+    """`best/` has the weights of the best evaluation, not those of the last.
+
+    The metric may be negative, as a correlation may.
+    """
+    scores, seen = iter([-0.1, -0.9]), []
     started = make_run(tmp_path)
 
     def evaluate():

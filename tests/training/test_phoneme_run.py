@@ -134,33 +134,35 @@ class Fixed:
 def test_metrics_by_hand():
     """Losses, weights and metrics equal those computed by hand.
 
-    The example has five positions and padding.
+    The example has six positions and padding. A trained symbol may be masked,
+    unchanged, or replaced with another symbol.
     """
     mask_id = 3
     batch = {
-        "input_ids": tf.constant([[3, 3, 1, 2, 1, 0]]),
-        "symbol_ids": tf.constant([[2, 1, 1, 2, 1, 0]]),
-        "input_mask": tf.constant([[1, 1, 1, 1, 1, 0]]),
-        "word_ids": tf.constant([[2, 2, 0, 3, 0, 0]]),
-        "symbol_weights": tf.constant([[1.0, 1, 0, 1, 0, 0]]),
+        "input_ids": tf.constant([[3, 3, 1, 2, 1, 1, 0]]),
+        "symbol_ids": tf.constant([[2, 1, 1, 2, 1, 2, 0]]),
+        "input_mask": tf.constant([[1, 1, 1, 1, 1, 1, 0]]),
+        "word_ids": tf.constant([[2, 2, 0, 3, 0, 1, 0]]),
+        "symbol_weights": tf.constant([[1.0, 1, 0, 1, 0, 1, 0]]),
     }
-    predicted = tf.constant([[2, 2, 1, 0, 1, 0]])
+    predicted = tf.constant([[2, 2, 1, 0, 1, 2, 0]])
     logits = 2.0 * tf.one_hot(predicted, 4)
     words = (
-        tf.constant([[1.0, 2, 3, 4, 5, 100]]),
-        tf.constant([[1.0, 0, 1, 1, 1, 1]]),
+        tf.constant([[1.0, 2, 3, 4, 5, 6, 100]]),
+        tf.constant([[1.0, 0, 1, 1, 1, 0, 1]]),
     )
     objective = PhonemeObjective(mask_id)
     sums, metrics = objective.losses(Fixed(logits, words), batch, None)
     right, wrong = (np.log(np.exp(2) + 3) - x for x in (2, 0))
-    np.testing.assert_allclose(sums["symbols"], right + 2 * wrong, rtol=1e-6)
-    assert sums["words"] == 15
-    assert objective.weights(batch) == {"symbols": 3.0, "words": 5.0}
+    expected = 2 * right + 2 * wrong
+    np.testing.assert_allclose(sums["symbols"], expected, rtol=1e-6)
+    assert sums["words"] == 21
+    assert objective.weights(batch) == {"symbols": 4.0, "words": 6.0}
     assert metrics == {
-        "symbol_accuracy": (3.0, 5.0),
+        "symbol_accuracy": (4.0, 6.0),
         "masked_symbol_accuracy": (1.0, 2.0),
-        "word_accuracy": (4.0, 5.0),
-        "trained_share": (3.0, 5.0),
+        "word_accuracy": (4.0, 6.0),
+        "trained_share": (4.0, 6.0),
     }
 
 

@@ -61,7 +61,8 @@ def test_rates_rise_to_the_peak_and_fall_to_the_end(run):
     is being continued.
     """
     config, steps = run
-    start, peak = config.start_warmup_step, config.peak_step
+    start = config.start_warmup_step
+    peak = start + config.num_warmup_steps
     some = np.linspace(0, steps, 50).astype(int)
     near = [max(x, 0) + d for x in (start, peak, steps) for d in (-2, -1, 0, 1)]
     positions = np.unique(np.clip([*some, *near], 0, steps))
