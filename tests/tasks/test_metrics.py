@@ -136,6 +136,13 @@ def test_correlations_are_numbers(pairs):
             assert found == pytest.approx(x @ y, abs=1e-4)
 
 
+def test_squares_of_large_errors_are_finite():
+    """The mean of squares is computed in float64, even for float32 numbers."""
+    labels, guesses = np.float32([[1e25, 2.0], [0.0, 2.0]])
+    found = metrics.METRICS["negative_mse"](labels, guesses)
+    assert found == pytest.approx(-5e49)
+
+
 def test_matthews_does_not_round():
     """Perfect classes score exactly 1, and classes at chance exactly 0.
 
@@ -266,6 +273,7 @@ ODDS = st.integers(-3, 3) | st.floats(-9, 9)
 @examples(20)
 @given(asked=st.lists(st.tuples(GOLDS, ANSWER), max_size=5))
 @example(asked=[])
+@example(asked=[(["–a–"], "–")])  # an article between other characters
 def test_squad1_is_the_official_script(asked):
     """Exact match and F1 are the means of the best scores over answers."""
     golds, guesses = [x for x, _ in asked], [x for _, x in asked]
@@ -350,8 +358,10 @@ def test_cmrc():
     # 3 of 3 predicted and 3 of 5 expected tokens: 他 在 windows 7 上.
     assert found["f1"] == pytest.approx((1.0 + 2 * 0.6 / 1.6 + 0) / 3)
     assert found["average"] == pytest.approx(found["f1"] / 2)
-    exact = metrics.cmrc([["《书》，A-b"]], ["书ab"])
+    exact = metrics.cmrc([["好", "《书》，A-b"]], ["书ab"])
     assert exact["exact_match"] == 1.0
+    # Frequent tokens count in long answers, too.
+    assert metrics.longest_run(["中", "国"] * 150, ["国", "中"] * 150) == 299
     # A full stop is a token at the end of every sentence.
     tokens = metrics.cmrc_tokens("走 go on. stop", metrics.latin_tokenizer())
     assert tokens == ["走", "go", "on", ".", "stop"]
