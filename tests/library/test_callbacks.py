@@ -13,6 +13,7 @@ from albert_tf.library.models import Classifier
 
 TEXTS, NAMES = map(list, zip(*tiny_tasks.opinions(4, 1), strict=True))
 METRICS = ["accuracy", "f1", "matthews", keras.metrics.AUC(name="auc")]
+METRICS.append(keras.metrics.BinaryCrossentropy(name="entropy"))
 UP = "val_accuracy val_f1 val_matthews val_auc accuracy auc".split()
 calls = keras.callbacks
 
@@ -84,14 +85,16 @@ def test_a_callback_runs(name, model, tmp_path):
         callback.set_model(model)
     callbacks = callback if several else [callback]
     logs = model.fit(TEXTS, NAMES, callbacks=callbacks, **HOW).history
-    assert {"loss", "val_loss", *UP} == set(logs) - {"learning_rate"}
+    down = {"loss", "val_loss", "entropy", "val_entropy"}
+    assert {*down, *UP} == set(logs) - {"learning_rate"}
     assert all(map(math.isfinite, np.concatenate([*logs.values()])))
     assert name not in FILES or (tmp_path / FILES[name]).exists()
 
 
 def test_every_metric_has_a_direction(model):
     """Without `mode`, callbacks can tell whether a metric should rise."""
-    watches = {n: calls.EarlyStopping(n) for n in (*UP, "loss", "val_loss")}
+    names = *UP, "loss", "val_loss", "entropy"
+    watches = {n: calls.EarlyStopping(n) for n in names}
     model.fit(TEXTS, NAMES, callbacks=[*watches.values()], **HOW)
     for name, watch in watches.items():
         assert bool(watch.monitor_op(1.0, 0.0)) == (name in UP)

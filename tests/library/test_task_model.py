@@ -198,7 +198,8 @@ def test_a_model_that_diverged_has_undefined_metrics(shallow):
 def test_a_loss_outside_a_replica(shallow):
     """In a strategy's scope, `compute_loss` returns the loss of its arguments.
 
-    Both replicas' shares of it add up to the loss that one device returns.
+    Both replicas' shares of it add up to the loss that one device returns,
+    which `test_step` logs.
     """
     labels = np.array([0, 1])
     losses = []
@@ -211,7 +212,9 @@ def test_a_loss_outside_a_replica(shallow):
             ids = model.tokenizer(["good", "a bad film"])
             outputs = model(ids)
             loss = model.compute_loss(ids, labels, outputs, training=True)
+            logs = model.test_step((ids, labels))
         losses.append(float(loss) * strategy.num_replicas_in_sync)
+        assert float(logs["loss"]) == pytest.approx(losses[-1], rel=1e-6)
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 

@@ -24,6 +24,7 @@ from albert_tf.library.training_metrics import (
     keras_metrics,
     label_form,
     mean_of_words,
+    official_names,
     takes_probabilities,
     words_only,
 )
@@ -51,6 +52,8 @@ losses, measures = keras.losses, keras.metrics
         (losses.KLDivergence(), True),
         (losses.kl_divergence, True),
         (losses.Dice(), True),
+        (losses.Poisson(), True),
+        (losses.Tversky(), True),
         (losses.mean_squared_error, False),
         (losses.CategoricalHinge(), False),
         (measures.AUC(), True),
@@ -142,6 +145,61 @@ def threshold(model, classes=1):
     shares = np.sort(model.predict(TEXTS, verbose=0)[:, -1])
     gaps = np.diff(shares[6:-6])
     return float(shares[6 + gaps.argmax()] + gaps.max() / 2)
+
+
+def test_metrics_with_and_without_weights(shallow):
+    """`weighted_metrics` use the examples' weights; `metrics` do not.
+
+    Metrics keep the names that `compile` received, even if a model is compiled
+    from a config, as in a file.
+    """
+    model = compiled(Classifier, shallow, LABELS)
+    texts, names = TEXTS[:9], NAMES[:9]
+    head = model.network.classifier
+    head.kernel.assign(np.random.default_rng(0).normal(size=head.kernel.shape))
+    odds = np.subtract(*np.log(model.predict(texts, verbose=0)).T)
+    half, scale = np.median(odds), 1 / odds.std()
+    head.kernel.assign(head.kernel * scale)
+    head.bias.assign([1e-3 - half * scale, 0])
+    found = np.where(odds >= half, *LABELS)
+    model.compile(
+        AdamW(0.0),
+        metrics=["acc", "matthews"],
+        weighted_metrics=["accuracy", "sparse_categorical_accuracy", "f1"],
+        run_eagerly=True,
+    )
+    model.compile_from_config(model.get_compile_config())
+    right = found == names
+    weights = np.where(right, 1.0, 5.0) * np.linspace(1, 2, 9)
+    share = np.average(right, weights=weights)
+    wanted = {
+        "acc": right.mean(),
+        "accuracy": share,
+        "sparse_categorical_accuracy": share,
+        "matthews": sklearn_metrics.matthews_corrcoef(names, found),
+        "f1": sklearn_metrics.f1_score(names, found, pos_label="good"),
+    }
+    assert len({round(x, 3) for x in wanted.values()}) == 4
+    how = {"sample_weight": weights, "verbose": 0, "return_dict": True}
+    logs = model.evaluate(texts, names, batch_size=5, **how)
+    assert {*logs} == {"loss", *wanted}
+    assert {k: logs[k] for k in wanted} == pytest.approx(wanted, abs=1e-6)
+
+
+def test_a_metric_starts_anew():
+    """A reset metric forgets earlier batches; it keeps its direction."""
+    task = dataclasses.replace(find("classification"), labels=LABELS)
+    (metric,) = keras_metrics(
+        [measures.BinaryCrossentropy()], task, task.objective
+    )
+    assert metric._direction == "down"
+    logits = tf.constant([[0.0, 2.0], [1.0, 0.0]])
+    metric.update_state(tf.constant([0, 0]), logits)
+    metric.reset_state()
+    metric.update_state(tf.constant([1, 1]), logits)
+    shares = np.exp([2.0, 0.0]) / (np.exp([2.0, 0.0]) + np.exp([0.0, 1.0]))
+    wanted = -np.log(shares).mean()
+    assert float(metric.result()) == pytest.approx(wanted, rel=1e-5)
 
 
 def test_metrics_of_one_decision_are_about_class_1(classifier):
@@ -371,6 +429,30 @@ def test_an_evaluated_loss_does_not_depend_on_the_batches(shallow, weights):
     assert found == pytest.approx([found[-1]] * 3, rel=1e-5)
 
 
+def test_the_reduction_of_a_loss_is_respected(shallow):
+    """A sum over words is a sum, and weights of variables are added.
+
+    Tokens without a tag are ignored.
+    """
+    model = Tagger.load(shallow, ["a", "b"])
+    entropy = losses.SparseCategoricalCrossentropy(
+        from_logits=True, reduction="sum"
+    )
+    tags = np.array([[-1, 0, 1, -1], [1, -1, -1, -1]])
+    logits = np.zeros([2, 4, 2], "f4")
+    arguments = {}, tf.constant(tags), tf.constant(logits)
+    for loss, wanted in ((entropy, 3 * np.log(2)), (None, np.log(2))):
+        model.compile(loss=loss)
+        found = float(model.compute_loss(*arguments))
+        assert found == pytest.approx(wanted, rel=1e-5)
+    kernel = model.named_weights()["classifier/kernel"]
+    (variable,) = (v for v in model.weights if v.value is kernel)
+    variable.regularizer = keras.regularizers.L2(0.25)
+    penalty = 0.25 * np.square(kernel).sum()
+    found = float(model.compute_loss(*arguments))
+    assert found == pytest.approx(np.log(2) + penalty, rel=1e-5)
+
+
 def test_xla_leaves_out_tokens_without_a_tag():
     """Compiled with XLA, losses and metrics ignore tokens without a tag."""
     rng = np.random.default_rng(2)
@@ -402,6 +484,15 @@ def test_xla_leaves_out_tokens_without_a_tag():
         sample_weight=np.repeat(weights[rows], 3),
     )
     assert float(metric.result()) == pytest.approx(area, abs=0.01)
+
+
+@pytest.mark.parametrize(("labels", "more"), [("ab", {"f1"}), ("abc", set())])
+def test_names_of_official_metrics(labels, more):
+    """A task has its own metrics and its kind's; for two classes, also F1."""
+    task = dataclasses.replace(find("classification"), labels=(*labels,))
+    task = dataclasses.replace(task, scores=("micro_f1", "accuracy"))
+    wanted = {"micro_f1", "accuracy", "macro_f1", "matthews"}
+    assert official_names(task) == wanted | more
 
 
 @pytest.mark.parametrize("metric", ["f1", "accurcy", 7])
