@@ -1,15 +1,23 @@
 """Models on disk, and pieces that are added to vocabularies."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny
 import tiny_phonemes
+import vocabularies
 
 import albert_tf
 from albert_tf.base.errors import InputError
 from albert_tf.conversion.convert_checkpoint import convert
+from albert_tf.conversion.named_tensors import Tensors
+from albert_tf.conversion.sources import Source
 from albert_tf.conversion.tokenizer_loading import load_tokenizer
+from albert_tf.conversion.variable_names import MODEL_DIR
+from albert_tf.library.base_model import with_added_pieces
 from albert_tf.library.embed import EmbedConfig, embed_texts
 from albert_tf.library.models import Classifier, Tagger
 from albert_tf.serving.server import load_server
@@ -47,6 +55,51 @@ def test_added_pieces_get_rows(pretrained_dir, tmp_path):
     layer, ids = again.preprocessor, again.tokenizer([TEXT], None, 24)
     found = layer.call(np.array([TEXT], object))["input_ids"]
     np.testing.assert_array_equal(found, ids["input_ids"])
+
+
+def test_added_pieces_take_spare_rows():
+    """Added pieces use the rows beyond the vocabulary before new rows.
+
+    In the table and in the bias of the masked-LM head, an added piece has the
+    mean over the pieces of its text. Other rows and weights stay the same.
+    """
+    tokenizer = vocabularies.chinese()
+    size = tokenizer.vocab_size
+    pieces = ["unaffable", "cafe10"]
+    for spare in (0, 1, 5):
+        config = dataclasses.replace(tiny.CONFIG, vocab_size=size + spare)
+        table = np.arange(3 * (size + spare), dtype="f4").reshape(-1, 3) ** 2
+        arrays = {
+            "albert/embeddings/word_embeddings": table,
+            "mlm/output_bias": table[:, 1] + 5,
+            "albert/pooler/bias": table[: size + spare, 0] + 7,
+        }
+        shapes = {name: array.shape for name, array in arrays.items()}
+        source = Source(
+            MODEL_DIR,
+            "x",
+            config,
+            Tensors(shapes, arrays.__getitem__),
+            tokenizer,
+            [],
+        )
+        grown = with_added_pieces(source, pieces)
+        rows = size + max(spare, 2)
+        assert grown.config.vocab_size == rows
+        assert grown.tokenizer.pieces([size, size + 1]) == pieces
+        found = grown.tensors.read_all()
+        assert {n: a.shape for n, a in found.items()} == grown.tensors.shapes
+        for name, array in arrays.items():
+            if name == "albert/pooler/bias":
+                np.testing.assert_array_equal(found[name], array)
+                continue
+            assert len(found[name]) == rows
+            np.testing.assert_array_equal(found[name][:size], array[:size])
+            for i, piece in enumerate(pieces, size):
+                wanted = array[tokenizer.encode(piece)].mean(axis=0)
+                np.testing.assert_allclose(found[name][i], wanted, rtol=1e-5)
+            rest = found[name][size + 2 :]
+            np.testing.assert_array_equal(rest, array[size + 2 :])
 
 
 def test_a_task_takes_added_pieces_too(pretrained_dir):
