@@ -15,6 +15,7 @@ import albert_tf
 from albert_tf.base.errors import InputError
 from albert_tf.library.base_model import check_keywords
 from albert_tf.library.models import Classifier, Tagger
+from albert_tf.library.network_model import NetworkModel
 from albert_tf.library.pretrained_model import Albert
 from albert_tf.library.task_model import TaskModel, checked_batch_size
 from albert_tf.tasks.registry import find
@@ -109,12 +110,13 @@ def test_the_last_examples_are_held_out(weights):
     )
     numbers = list(range(8))
     train, others, held_out = TaskModel._divided(
-        model, numbers, None, weights, 4, "shuffle", 0.25
+        model, numbers, None, weights, 4, "shuffle", 0.3
     )
-    first, last = (weights[:6], weights[6:]) if weights else (None, None)
-    assert train == (numbers[:6], first, 4, "shuffle")
-    assert others == (numbers[6:], last, 4)
-    assert held_out == numbers[6:]
+    # As in Keras, the size of the first part is rounded down.
+    first, last = (weights[:5], weights[5:]) if weights else (None, None)
+    assert train == (numbers[:5], first, 4, "shuffle")
+    assert others == (numbers[5:], last, 4)
+    assert held_out == numbers[5:]
     for share in (0.0, 0.99):
         with pytest.raises(InputError, match="examples in both parts"):
             TaskModel._divided(model, numbers, None, weights, 4, True, share)
@@ -234,6 +236,30 @@ def test_how_fit_sizes_batches(models, monkeypatch):
     ]
     model.compile(jit_compile=True)
     assert not model.bucketed
+
+
+def test_how_fit_calls_keras(models, monkeypatch):
+    """Keras shuffles ids if requested, but never the batches of texts.
+
+    The model forgets the held-out examples at the end, even after an error.
+    """
+    model, calls = models[0], []
+
+    def fit(model, shuffle, **how):
+        calls.append((shuffle, model._held_out))
+        raise InputError("stop")
+
+    monkeypatch.setattr(NetworkModel, "fit", fit)
+    for x, held_out in ((IDS, None), ("batches", ["a"])):
+        data = {"x": x}, held_out
+        monkeypatch.setattr(model, "_fit_data", lambda *_, data=data: data)
+        for shuffle in (True, False):
+            model.compile()
+            with pytest.raises(InputError, match="stop"):
+                model.fit(["a"], ["bad"], shuffle=shuffle)
+            assert model._held_out is None
+    wanted = [(True, None), (False, None), (False, ["a"]), (False, ["a"])]
+    assert calls == wanted
 
 
 @pytest.mark.parametrize(

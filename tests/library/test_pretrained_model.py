@@ -240,6 +240,32 @@ def test_save_writes_what_load_reads(albert, tmp_path):
         assert fingerprint == albert.tokenizer.fingerprint()
 
 
+def test_an_earlier_file_has_no_task(albert):
+    """The config in a file of an earlier version lacks the task."""
+    config = albert.get_config()
+    assert config.pop("task") is None
+    again = Albert.from_config(config)
+    assert again.task is None and again.heads == albert.heads
+
+
+@pytest.mark.parametrize(
+    ("name", "to"), [("tf_saved_model", "saved_model"), ("litert", "litert")]
+)
+def test_an_export_has_the_format_and_settings(albert, monkeypatch, name, to):
+    """`export` accepts Keras's name of a format; settings are passed on."""
+    calls = []
+
+    def export(model_dir, **how):
+        assert load(model_dir).config == albert.config
+        calls.append(how)
+
+    monkeypatch.setattr(base_model, "_export", export)
+    albert.export("here", name, precision="float16")
+    wanted = {"export_dir": "here", "to": to, "precision": "float16"}
+    albert.export("there")
+    assert calls == [wanted, {"export_dir": "there", "to": "saved_model"}]
+
+
 @pytest.mark.slow
 def test_a_functional_model_of_two(pretrained, tmp_path):
     """A model that calls two encoders on one input is trained and saved."""

@@ -143,14 +143,21 @@ def test_files_are_read_as_the_arguments_say(monkeypatch):
 @pytest.mark.parametrize("number", [np.int64, np.int32, np.array, tf.constant])
 def test_numbers_of_numpy_are_numbers(shallow, tmp_path, number):
     """A model that is created with NumPy numbers can be saved and loaded."""
-    half = np.float32(0.25)
+    half, eighth = np.float32(0.25), np.float32(0.125)
     model = Classifier.load(
         shallow,
         LABELS,
         max_length=number(8),
         classifier_dropout=half,
         hidden_dropout_prob=half,
+        attention_probs_dropout_prob=eighth,
+        name="film",
     )
+    assert model.max_length == model.preprocessor.max_length == 8
+    assert model.task.config.classifier_dropout == 0.25
+    assert model.config.hidden_dropout_prob == 0.25
+    assert model.config.attention_probs_dropout_prob == 0.125
+    assert Classifier.from_config(model.get_config()).name == "film"
     model.save(tmp_path / "model")
     again = Classifier.load(tmp_path / "model", max_length=number(8))
     assert again.task == model.task and again.config == model.config
