@@ -1,7 +1,9 @@
 """The exception for user errors, and helpers for error messages."""
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 
 class InputError(ValueError):
@@ -26,6 +28,20 @@ def require(condition: object, rule: str, /, **received: object) -> None:
     if not condition:
         values = ", ".join(f"{k}={v}" for k, v in received.items())
         raise InputError(f"{rule} Received: {values}" if values else rule)
+
+
+@contextlib.contextmanager
+def errors_in(where: str) -> Iterator[None]:
+    """Begin errors about data with their location."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def brief(value: Any) -> str:
+    """Return the beginning of a value's text, for an error message."""
+    return str(value)[:60]
 
 
 def first_line(error: BaseException, text: str | None = None) -> str:

@@ -401,33 +401,6 @@ def read_optional_json(folder: str, name: str) -> dict:
     return read_json_object(path, f"`{name}`") if is_present else {}
 
 
-BOOLEANS = {
-    **dict.fromkeys(("true", "1", "1.0"), True),
-    **dict.fromkeys(("false", "0", "0.0"), False),
-}
-
-
-def flag_in(values: dict, name: str, where: str) -> bool | None:
-    """Return a boolean field of a JSON object, or None if it is not set.
-
-    The legal values are booleans, 0 and 1, and the same values as strings,
-    which some programs write. The string "false" means False. A field that is
-    missing, null or "" is not set.
-
-    Args:
-      values: the object.
-      name: the name of the field.
-      where: the location of the object, for the error message.
-    """
-    value = values.get(name)
-    if value is None or value == "":
-        return None
-    flag = BOOLEANS.get(str(value).strip().lower())
-    rule = f"{where}: `{name}` must be true or false."
-    require(flag is not None, rule, **{name: repr(value)[:60]})
-    return flag
-
-
 def split_paths(paths: str) -> list[str]:
     """Return the entries of a comma-separated list of paths or patterns.
 

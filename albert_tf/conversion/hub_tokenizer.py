@@ -9,7 +9,7 @@ equivalent in this package.
 import re
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import errors_in, require
 from albert_tf.conversion.hub_sentencepiece import SentencePieceReader
 from albert_tf.conversion.text_rules import flat, only_spaces
 from albert_tf.conversion.tokenizer_files import (
@@ -79,10 +79,8 @@ def wordpiece_tokenizer(
     renamed = rename_special(hub, lines, "wordpiece")
     if not content or added or renamed:
         content = "\n".join(lines).encode()
-    try:
+    with errors_in(path or hub.folder):
         return TOKENIZERS["wordpiece"](content, config)
-    except InputError as error:
-        raise InputError(f"{error} ({path or hub.folder})") from None
 
 
 def _normalizer(hub: HubFiles) -> tuple[dict[str, bool], dict, list[str]]:

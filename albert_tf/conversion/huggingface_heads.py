@@ -7,7 +7,8 @@ sentence-transformers folders.
 import dataclasses
 
 from albert_tf.base import files
-from albert_tf.base.errors import require
+from albert_tf.base.errors import brief, errors_in, require
+from albert_tf.base.json_values import field, flag_in, typed
 from albert_tf.conversion.tokenizer_files import length_of, token_limit
 from albert_tf.conversion.variable_names import StoredTensor
 from albert_tf.model.config import AlbertConfig
@@ -231,7 +232,7 @@ def _pooling(values: dict, path: str) -> str:
     modes = values.get("pooling_mode")
     if modes is None:
         names = [name for name in values if name.startswith("pooling_mode_")]
-        active = [n for n in names if files.flag_in(values, n, path)]
+        active = [n for n in names if flag_in(values, n, path)]
         modes = [FLAGS.get(name, name) for name in active]
     modes = [modes] if isinstance(modes, str) else modes
     require(
@@ -245,36 +246,21 @@ def _pooling(values: dict, path: str) -> str:
 
 def _prompt(settings: dict) -> str:
     """Return the default prompt in the settings, or "" if there is none."""
-    prompts = settings.get("prompts") or {}
-    name = settings.get("default_prompt_name")
-    require(
-        isinstance(name, str | None)
-        and isinstance(prompts, dict)
-        and all(isinstance(x, str | None) for x in prompts.values()),
-        f"In `{SETTINGS}`, the values of `prompts` must be strings or null, "
-        "and `default_prompt_name` must be the name of a prompt or null.",
-        prompts=f"{prompts!r:.60}",
-        default_prompt_name=f"{name!r:.60}",
-    )
-    return prompts.get(name) or ""
+    prompts = field(settings, "prompts", dict[str, str | None] | None, SETTINGS)
+    name = field(settings, "default_prompt_name", str | None, SETTINGS)
+    return (prompts or {}).get(name) or ""
 
 
 def _module_entries(folder: str) -> list[dict]:
     """Return the entries of a folder's `modules.json`."""
     path = files.join(folder, MODULES_FILE)
-    entries = files.read_json(path, f"`{MODULES_FILE}`")
-    require(
-        isinstance(entries, list)
-        and all(
-            isinstance(entry, dict)
-            and isinstance(entry.get("type"), str)
-            and files.is_name(entry.get("path"))
-            for entry in entries
-        ),
-        f"`{MODULES_FILE}` must be a list of modules, each with the strings "
-        "`type` and `path`; `path` must be the name of a folder.",
-        path=path,
-    )
+    content = files.read_json(path, f"`{MODULES_FILE}`")
+    with errors_in(path):
+        entries = typed(list[dict], content, "modules")
+    for entry in entries:
+        field(entry, "type", str, path)
+        rule = f"{path}: `path` must be the name of a folder."
+        require(files.is_name(entry.get("path")), rule, module=brief(entry))
     return entries
 
 
@@ -312,7 +298,7 @@ def read_modules(folder: str) -> Modules | None:
         _pooling(values, pooling),
         "Normalize" in module_paths,
         length_of(settings, "max_seq_length", encoder),
-        bool(files.flag_in(settings, "do_lower_case", encoder)),
+        bool(flag_in(settings, "do_lower_case", encoder)),
         _prompt(files.read_optional_json(folder, SETTINGS)),
     )
 

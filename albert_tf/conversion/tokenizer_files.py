@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
+from albert_tf.base.json_values import flag_in
 from albert_tf.conversion.tokenizer_json import (
     ADDED_TOKENS,
     TOKENIZER_CONFIG,
@@ -57,7 +58,7 @@ def malformed_as_input_error(folder: str) -> Iterator[None]:
 
 def flag_of(part: dict, name: str, default: bool) -> bool:
     """Return a boolean field of an object in `tokenizer.json`, or a default."""
-    flag = files.flag_in(part, name, TOKENIZER_JSON)
+    flag = flag_in(part, name, TOKENIZER_JSON)
     return default if flag is None else flag
 
 
@@ -164,7 +165,7 @@ class HubFiles:
     def flags(self, *names: str) -> dict[str, bool]:
         """Return {name: value} for the boolean settings in the files."""
         path = files.join(self.folder, TOKENIZER_CONFIG)
-        flags = {n: files.flag_in(self.settings, n, path) for n in names}
+        flags = {n: flag_in(self.settings, n, path) for n in names}
         return {name: x for name, x in flags.items() if x is not None}
 
     def accents(self) -> dict[str, bool]:

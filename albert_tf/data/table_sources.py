@@ -17,6 +17,7 @@ from typing import Any
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, first_line, require
+from albert_tf.base.json_values import field
 from albert_tf.base.packages import need
 from albert_tf.base.remote_files import is_of_storage
 from albert_tf.base.settings import plain
@@ -118,11 +119,9 @@ def data_files(path: str) -> list[str]:
             f"{values.get('splits')}. Received: {path}"
         )
     state_path = files.join(path, STATE_FILE)
-    state = files.read_json_object(state_path, f"`{STATE_FILE}`")
-    try:
-        names = [entry["filename"] for entry in state["_data_files"]]
-    except (LookupError, TypeError):
-        names = [None]
+    state = files.read_json(state_path, f"`{STATE_FILE}`")
+    entries = field(state, "_data_files", list, state_path)
+    names = [field(entry, "filename", str, state_path) for entry in entries]
     rule = f"`{STATE_FILE}` must name the files of a data set."
     require(all(map(files.is_name, names)), rule, file=state_path)
     return [files.join(path, name) for name in names]

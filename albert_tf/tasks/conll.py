@@ -8,11 +8,11 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 
 from albert_tf.base.console import counted
-from albert_tf.base.errors import require
+from albert_tf.base.errors import brief, require
 from albert_tf.data.file_kinds import CSV, JSON, JSONL, kind_of, read_text
 from albert_tf.data.row_files import Row, csv_cells, distinct_names
 from albert_tf.data.table_sources import is_table
-from albert_tf.tasks.tables import Columns, brief, read_rows
+from albert_tf.tasks.tables import Columns, read_rows
 from albert_tf.tasks.tagged_words import (
     DIVIDERS,
     TAG_NAMES,

@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import InputError, brief, require
+from albert_tf.base.json_values import field
 from albert_tf.data.file_kinds import JSONL
 from albert_tf.data.row_files import Row
 from albert_tf.tasks.features import Features
@@ -25,9 +26,7 @@ from albert_tf.tasks.predictions import (
 from albert_tf.tasks.tables import (
     Columns,
     TableColumns,
-    brief,
     cell,
-    field,
     json_cell,
     label_text,
     read_rows,

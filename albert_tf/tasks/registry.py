@@ -15,7 +15,8 @@ import dataclasses
 import os
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import brief, errors_in, require
+from albert_tf.base.json_values import require_legal, typed
 from albert_tf.tasks.classification import (
     LAYOUTS,
     Classification,
@@ -37,8 +38,9 @@ from albert_tf.tasks.question_answering import (
     QuestionAnswering,
 )
 from albert_tf.tasks.tables import Columns
-from albert_tf.tasks.task import TASK_FILE, Task, splits_of, typed
+from albert_tf.tasks.task import TASK_FILE, Task, splits_of
 from albert_tf.tasks.token_classification import TokenClassification
+from albert_tf.text.normalization import SURROGATE
 
 MATCHED = ("matched", "mismatched")
 NLI = ("contradiction", "entailment", "neutral")
@@ -334,7 +336,10 @@ def is_finetuned(model_dir: str) -> bool:
 def task_of(description: dict) -> Task:
     """Return the task that a result of `Task.description` describes."""
     values = dict(description)
-    return typed(KINDS[values.pop("kind")], values)
+    kind = values.pop("kind", None)
+    rule = f"`kind` must be one of {', '.join(KINDS)}."
+    require(kind in [*KINDS], rule, kind=brief(kind))
+    return typed(KINDS[kind], values, TASK_FILE)
 
 
 # {field of a task or of its reader's settings: its legal values}
@@ -346,45 +351,46 @@ CHOICES = {
 }
 
 
-def _checked(task: Task) -> Task:
-    """Return a task; raise `ValueError` if a value is illegal for its kind.
+def _is_file_name(name: str) -> bool:
+    """Return whether a name is legal and contains no path."""
+    inside = os.path.basename(name) == name and name not in (".", "..")
+    return inside and files.is_name(name)
 
-    Fine-tuning writes submissions to its output folder, so the name of a
-    submission must not contain a path.
+
+def _checked(task: Task) -> Task:
+    """Return a task; raise `InputError` if a value is illegal for its kind.
+
+    Fine-tuning writes submissions to its output folder.
     """
-    defaults, values = vars(type(task).config), vars(task)
-    for name, value in vars(task.config).items():
-        if value is None and defaults[name] is not None:
-            raise ValueError(f"`{name}` is missing")
-    settings = vars(task.layout) if isinstance(task, MultipleChoice) else values
-    for name in settings.keys() & CHOICES.keys():
-        if settings[name] not in CHOICES[name]:
-            raise ValueError(f"`{name}` is {settings[name]!r:.60}")
-    labels = values.get("labels", ())
-    too_few = task.has_classes and len(labels) < task.fewest_labels
-    if too_few or len({*labels}) < len(labels):
-        raise ValueError(f"`labels` are {labels!r:.60}")
-    "".join(labels).encode()  # an error for lone surrogates
-    if isinstance(task, SentenceTask) and not {*task.scores} <= METRICS.keys():
-        raise ValueError(f"`scores` are {task.scores!r:.60}")
-    if task.main_metric not in task.scores:
-        raise ValueError(f"`main_metric` is {task.main_metric!r:.60}")
-    submissions = values.get("submissions", {"": values.get("submission", "")})
-    for name in submissions.values():
-        plain_name = files.is_name(name) and os.path.basename(name) == name
-        if not plain_name or name in (".", ".."):
-            raise ValueError(f"a submission is named {name!r:.60}")
+    values, config = vars(task), vars(task.config)
+    defaults = vars(type(task).config)
+    layout = vars(task.layout) if isinstance(task, MultipleChoice) else values
+    require_legal(
+        {k: x is not None or defaults[k] is None for k, x in config.items()}
+        | {k: layout[k] in CHOICES[k] for k in layout.keys() & CHOICES.keys()},
+        config | layout,
+    )
+    labels, file = values.get("labels", ()), values.get("submission", "")
+    submissions = values.get("submissions", {"": file}).values()
+    enough = not task.has_classes or len(labels) >= task.fewest_labels
+    has_scores = isinstance(task, SentenceTask)
+    require_legal(
+        {
+            "labels": enough
+            and len({*labels}) == len(labels)
+            and not SURROGATE.search("".join(labels)),
+            "scores": not has_scores or {*task.scores} <= METRICS.keys(),
+            "main_metric": task.main_metric in task.scores,
+            "submission": all(map(_is_file_name, submissions)),
+        },
+        values,
+    )
     return task
 
 
 def load_task(model_dir: str) -> Task:
     """Return the task for which the model in a directory was fine-tuned."""
     path = files.join(model_dir, TASK_FILE)
-    values = files.read_json(path, "The description of the task")
-    try:
+    values = files.read_json_object(path, "The description of the task")
+    with errors_in(f"{path} must be unchanged since fine-tuning wrote it"):
         return _checked(task_of(values))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"{TASK_FILE} must be unchanged since fine-tuning wrote it: "
-            f"{type(error).__name__} {error}. Received: {path}"
-        ) from None

@@ -11,7 +11,8 @@ import numpy as np
 
 from albert_tf.base import files
 from albert_tf.base.console import counted
-from albert_tf.base.errors import require
+from albert_tf.base.errors import brief, require
+from albert_tf.base.json_values import field, flag_in
 from albert_tf.base.settings import plain
 from albert_tf.data import file_kinds
 from albert_tf.data.file_kinds import CSV, JSONL, TSV
@@ -19,7 +20,7 @@ from albert_tf.data.table_sources import is_table
 from albert_tf.tasks import metrics
 from albert_tf.tasks.numerics import NO_ANSWER, Spans, softmax
 from albert_tf.tasks.predictions import sibling, submission_path, write_tsv
-from albert_tf.tasks.tables import Columns, brief, field, json_cell, read_rows
+from albert_tf.tasks.tables import Columns, json_cell, read_rows
 from albert_tf.text.normalization import SPACES
 
 
@@ -150,9 +151,7 @@ def entries(path: str) -> Iterator[Entry]:
         where = f"{path}, data[{number}]"
         for paragraph in field(article, "paragraphs", list, where):
             context = field(paragraph, "context", str, where)
-            for qa in field(paragraph, "qas", list, where):
-                rule = f"{where}: every item of `qas` must be an object."
-                require(isinstance(qa, dict), rule, qas=brief(qa))
+            for qa in field(paragraph, "qas", list[dict], where):
                 yield Entry(context, qa, where)
 
 
@@ -209,7 +208,7 @@ class Reader:
         qa, context = entry.qa, entry.context
         where = entry.where_answers or f"{self.path}, question {name}"
         text = field(qa, "question", str, where)
-        impossible = bool(files.flag_in(qa, "is_impossible", where))
+        impossible = bool(flag_in(qa, "is_impossible", where))
         has_answers = qa.get("answers") is not None
         answers = answers_in(qa, where) if has_answers else []
         if self.part == "predict" and not answers:

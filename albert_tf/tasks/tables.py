@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import InputError, brief, require
+from albert_tf.base.json_values import field
 from albert_tf.data import file_kinds, row_files
 from albert_tf.data.file_kinds import TEXT, TSV, BadData
 from albert_tf.data.row_files import Row
@@ -26,11 +27,6 @@ from albert_tf.text.normalization import REPLACEMENT, SURROGATE
 # The texts NA, null and None may be names of classes.
 MISSING = ("", "nan", "NaN")
 LARGEST = float(np.finfo(np.float32).max)  # the largest legal numeric label
-
-
-def brief(value: Any) -> str:
-    """Return the beginning of a value's text, for an error message."""
-    return str(value)[:60]
 
 
 def label_text(value: Any, where: str) -> str | None:
@@ -296,23 +292,6 @@ def cell(row: Row, column: str, flag: str) -> Any:
         f"{', '.join(row.values)}{row_files.delimiter_hint([*row.values])}. "
         f"Received: {flag}={column}"
     )
-
-
-JSON_TYPES = {
-    str: "a text",
-    list: "a list",
-    int: "a whole number",
-    dict: "an object",
-}
-
-
-def field(values: Any, name: str, kind: type, where: str) -> Any:
-    """Return a JSON object's field; raise an error if its type is wrong."""
-    value = values.get(name) if isinstance(values, dict) else None
-    legal = isinstance(value, kind) and not isinstance(value, bool)
-    rule = f"{where}: `{name}` must be {JSON_TYPES[kind]}."
-    require(legal, rule, **{name: brief(value)})
-    return value
 
 
 def texts_cell(row: Row, column: str, flag: str) -> tuple[str, ...]:

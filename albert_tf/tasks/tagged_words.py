@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from albert_tf.base.errors import require
+from albert_tf.base.errors import brief, require
 from albert_tf.data.row_files import Row
-from albert_tf.tasks.tables import brief, cell, json_cell, label_text
+from albert_tf.tasks.tables import cell, json_cell, label_text
 from albert_tf.text.wordpiece import (
     IDEOGRAPH,
     is_punctuation,

@@ -10,8 +10,6 @@ import abc
 import dataclasses
 import functools
 import re
-import types
-import typing
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
@@ -38,41 +36,6 @@ UNCHANGED = TaskConfig()
 def splits_of(*names: str) -> Splits:
     """Return the splits of a data set that has one file per part."""
     return {part: {"": name} for part, name in zip(PARTS, names, strict=True)}
-
-
-# The JSON types accepted for each type; a float may be stored as an integer.
-JSON_TYPES = {
-    bool: bool,
-    str: str,
-    int: int,
-    float: int | float,
-    tuple: list | tuple,
-    dict: dict,
-}
-
-
-def typed(kind: Any, value: Any) -> Any:
-    """Convert a JSON value to a type.
-
-    Objects become dataclasses, and lists become tuples.
-
-    Raises:
-      TypeError: if the value has a different type.
-    """
-    if isinstance(kind, types.UnionType):
-        kinds = typing.get_args(kind)
-        return None if value is None else typed(kinds[0], value)
-    if dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
-        return kind(**{k: typed(hints[k], x) for k, x in value.items()})
-    origin = typing.get_origin(kind) or kind
-    legal = isinstance(value, JSON_TYPES[origin])
-    if not legal or isinstance(value, bool) and origin is not bool:
-        raise TypeError(f"{value!r:.60} is not of type {origin.__name__}")
-    if origin is not tuple:
-        return value
-    item_types = typing.get_args(kind)[:1]
-    return tuple(typed(*item_types, x) if item_types else x for x in value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,8 @@ import numpy as np
 import sentencepiece
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import InputError, errors_in, require
+from albert_tf.base.json_values import flag_in
 from albert_tf.base.settings import TOKENIZER, setting, types_of
 from albert_tf.text import normalization, sentencepiece_models, wordpiece
 from albert_tf.text.normalization import (
@@ -423,10 +424,8 @@ def tokenizer_of(config: dict | None) -> Tokenizer | None:
 
 def _load(kind: str, path: str, config: TextConfig) -> Tokenizer:
     files.require_file(files.is_file(path), f"The {kind} vocabulary", path)
-    try:
+    with errors_in(path):
         tokenizer = TOKENIZERS[kind](files.read_bytes(path), config)
-    except InputError as error:
-        raise InputError(f"{error} ({path})") from None
     tokenizer.rules_file = files.join(os.path.dirname(path), RULES_FILE)
     return tokenizer
 
@@ -492,7 +491,7 @@ def load_saved_tokenizer(model_dir: str, vocabulary: str = "") -> Tokenizer:
     fields = {f.name: f for f in dataclasses.fields(TextConfig)}
     flags = {name for name, f in fields.items() if bool in types_of(f)}
     for name in flags & values.keys():
-        values[name] = files.flag_in(values, name, path)
+        values[name] = flag_in(values, name, path)
         rule = f"{path}: `{name}` must be true or false."
         require(values[name] is not None, rule, **{name: None})
     tokenizer = _load(kind, vocabulary, TextConfig(**values))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, first_line, require
+from albert_tf.base.json_values import field
 from albert_tf.base.remote_files import RemoteError
 from albert_tf.base.settings import RunFact
 
@@ -77,10 +78,8 @@ def read_facts(prefix: str) -> dict:
     path = f"{prefix}.json"
     if not files.exists(path):
         return {}
-    what = "The facts of a checkpoint"
-    facts = files.read_json_object(path, what).get("about")
-    require(isinstance(facts, dict), f"{what} must be an object.", path=path)
-    return facts
+    content = files.read_json(path, "The facts of a checkpoint")
+    return field(content, "about", dict, path)
 
 
 def changes(prefix: str, facts: dict[str, RunFact]) -> list[str]:

@@ -192,25 +192,6 @@ def test_json_that_cannot_be_read_is_explained(folder):
         files.read_text(f"{folder}/x.json", "It")
 
 
-def test_flags_in_json_may_be_strings():
-    """In JSON, true and false may be numbers or strings, such as 1 or "true".
-
-    A missing, empty or null value is None; other values raise an error.
-    """
-    values = {"a": "False", "b": " TRUE ", "c": 1, "d": 0.0, "e": "", "f": None}
-    found = [files.flag_in(values, name, "x.json") for name in "abcdefg"]
-    assert found == [False, True, True, False, None, None, None]
-    numbers = [files.flag_in({"a": x}, "a", "x.json") for x in ("0", "1", 0)]
-    assert numbers == [False, True, False]
-    for value, shown in ((2, "2"), ("no", "'no'"), ([0], "[0]")):
-        with pytest.raises(InputError) as error:
-            files.flag_in({"a": value}, "a", "x.json")
-        rule = "x.json: `a` must be true or false. Received: a="
-        assert str(error.value) == rule + shown
-    with pytest.raises(InputError, match=f"a='{'x' * 59}$"):
-        files.flag_in({"a": "x" * 99}, "a", "x.json")
-
-
 def test_a_file_with_several_paths_is_read_once(folder, capsys):
     """A file with several paths, such as hard links, is read once.
 

@@ -185,7 +185,7 @@ def test_a_prompt_is_named(golden, tmp_path):
         {"default_prompt_name": 3},
     ):
         path.write_text(json.dumps(settings | wrong))
-        with pytest.raises(InputError, match="the values of `prompts` must"):
+        with pytest.raises(InputError, match="json: `.*prompt.*` must be"):
             read_modules(str(home))
     path.write_text(json.dumps({"prompts": {"query": None}}))
     assert read_modules(str(home)).prompt == ""
@@ -205,4 +205,4 @@ def test_modules_that_are_none(rows, golden, tmp_path):
     """A `modules.json` without a list of modules and paths raises an error."""
     home = sentence_folder(tmp_path, golden)
     (home / "modules.json").write_text(json.dumps(rows))
-    refuse(tmp_path, home, "must be a list of modules")
+    refuse(tmp_path, home, "modules.json: `(modules|path)` must be")

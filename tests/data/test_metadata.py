@@ -91,7 +91,7 @@ def test_damaged_values_are_named(tmp_path, part, name, value):
     if value is None:
         del parts[part][name]
     path.write_text(json.dumps(values))
-    with pytest.raises(InputError, match=f"damaged .*{name}.* Received: "):
+    with pytest.raises(InputError, match=f"json is damaged.*`{name}`"):
         load_metadata(str(tmp_path))
 
 
@@ -102,7 +102,7 @@ def test_a_file_that_is_listed_twice(tmp_path, split):
     splits = {"train": (first, second), "eval": ()}
     splits[split] += (second,)
     dataclasses.replace(METADATA, splits=splits).write(str(tmp_path))
-    with pytest.raises(InputError, match=r"names a file twice: b\)"):
+    with pytest.raises(InputError, match="each `file` once.*'b'"):
         load_metadata(str(tmp_path))
 
 
@@ -141,7 +141,7 @@ def test_another_mask_rate_has_its_own_number_of_slots():
 def test_wrong_counts_of_pieces_are_refused(counts, tmp_path):
     """Invalid piece counts raise an error."""
     (tmp_path / "piece_counts.json").write_text(counts)
-    with pytest.raises(InputError, match="an integer for each piece"):
+    with pytest.raises(InputError, match="piece_counts.json(`|: .*`) must"):
         read_piece_counts(str(tmp_path), 3)
     (tmp_path / "piece_counts.json").write_text("[0, 2, 1]")
     assert read_piece_counts(str(tmp_path), 3).tolist() == [0, 2, 1]

@@ -241,7 +241,7 @@ def test_a_field_of_another_type(tmp_path, name, changes):
     """A value of the wrong type, such as a string for a number, is rejected."""
     path = tmp_path / "task.json"
     path.write_text(json.dumps(WRITTEN[name] | changes))
-    with pytest.raises(InputError, match="TypeError .* is not of type"):
+    with pytest.raises(InputError, match="task.json must.*` must be (a |true)"):
         load_task(str(tmp_path))
 
 
@@ -261,7 +261,7 @@ def test_a_field_of_another_type(tmp_path, name, changes):
         ("multiple_choice", {"layout": {"reader": "json"}}, "reader"),
         ("sst-2", {"labels": []}, "labels"),
         ("mnli", {"labels": ["a", "b", "a"]}, "labels"),
-        ("conll2003", {"labels": ["O", "\ud800"]}, "UnicodeEncodeError"),
+        ("conll2003", {"labels": ["O", "\ud800"]}, "labels"),
     ],
 )
 def test_a_value_that_a_kind_cannot_have(tmp_path, name, changes, field):
@@ -275,7 +275,7 @@ def test_a_value_that_a_kind_cannot_have(tmp_path, name, changes, field):
     path = tmp_path / "task.json"
     values = json.loads(path.read_text())
     path.write_text(json.dumps(values | changes))
-    with pytest.raises(InputError, match=f"{field}.*task.json"):
+    with pytest.raises(InputError, match=f"task.json must.*`{field}`"):
         load_task(str(tmp_path))
 
 
@@ -287,7 +287,7 @@ def test_a_setting_that_a_kind_needs(tmp_path):
         path.write_text(json.dumps(task | {"config": config}))
         if name != "doc_stride":
             assert getattr(load_task(str(tmp_path)).config, name) is None
-    with pytest.raises(InputError, match="ValueError `doc_stride` is missing"):
+    with pytest.raises(InputError, match="`doc_stride` must have"):
         load_task(str(tmp_path))
 
 

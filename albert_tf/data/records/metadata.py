@@ -25,7 +25,6 @@ import json
 import math
 import os
 import posixpath
-import typing
 import zlib
 from collections import Counter
 from collections.abc import Iterator
@@ -33,7 +32,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import brief, errors_in, require
+from albert_tf.base.json_values import require_legal, typed
 from albert_tf.data.masking import DYNAMIC, STATIC, MaskingConfig
 from albert_tf.data.records import tfrecord
 from albert_tf.text.symbols import OTHER_LABEL
@@ -125,30 +125,6 @@ class Metadata:
         files.write_json(files.join(data_dir, METADATA_FILE), values)
 
 
-def _typed(value: Metadata | RecordFile) -> Metadata | RecordFile:
-    """Check the types of a dataclass read from JSON, and return it."""
-    for field in dataclasses.fields(value):
-        actual, kind = getattr(value, field.name), field.type
-        legal = isinstance(actual, typing.get_origin(kind) or kind)
-        if not legal or isinstance(actual, bool) or kind is int and actual < 0:
-            raise TypeError(f"`{field.name}` is {actual!r:.60}")
-    return value
-
-
-def _entry(values: dict) -> RecordFile:
-    """Return a file's entry; raise an error if its values are impossible."""
-    entry = _typed(RecordFile(**values))
-    if entry.records * tfrecord.LEAST_BYTES > entry.bytes:
-        raise ValueError(f"{entry.records} records in {entry.bytes} bytes")
-    if not files.is_name(entry.file):
-        raise ValueError(f"`file` is {entry.file!r:.60}")
-    return entry
-
-
-# Errors caused by values of the wrong type or size.
-DAMAGE = (ArithmeticError, AttributeError, KeyError, TypeError, ValueError)
-
-
 def _legal(metadata: Metadata) -> Metadata:
     """Check the values that the package reads, and return the metadata."""
 
@@ -159,24 +135,28 @@ def _legal(metadata: Metadata) -> Metadata:
 
     settings, statistics = metadata.settings, metadata.statistics
     metadata.masking_config()
-    names = [e.file for entries in metadata.splits.values() for e in entries]
-    duplicates = [name for name, n in Counter(names).items() if n > 1]
-    if duplicates:
-        raise ValueError(f"`splits` names a file twice: {duplicates[0]:.60}")
+    counts = Counter(entry.file for _, entry in metadata.entries())
+    for _, entry in metadata.entries():
+        legal = files.is_name(entry.file) and counts[entry.file] == 1
+        size = entry.records * tfrecord.LEAST_BYTES
+        rule = "`splits` must list each `file` once, with its number of "
+        rule += "`records` and `bytes`."
+        require(legal and 0 <= size <= entry.bytes, rule, entry=brief(entry))
     seed, words = settings.get("random_seed", 0), metadata.task == WORDS
     labels, metrics = statistics.get(LABELS), statistics.get(BY_FREQUENCY, {})
-    legal = {
-        "task": metadata.task in TASKS,
-        "masking": words or metadata.masking(TRAIN) == DYNAMIC,
-        "random_seed": type(seed) is int and 0 <= seed < 1 << 63,
-        LABELS: words or type(labels) is int and labels > OTHER_LABEL,
-        BY_FREQUENCY: are_numbers(metrics)
-        and (words or MASKED_ACCURACY in metrics),
-    }
-    for name in legal:
-        if not legal[name]:
-            value = (settings | statistics).get(name)
-            raise ValueError(f"`{name}` is {value!r:.60}")
+    sizes = "max_seq_length", "max_predictions_per_seq", "vocab_size"
+    require_legal(
+        {
+            **{name: getattr(metadata, name) >= 0 for name in sizes},
+            "task": metadata.task in TASKS,
+            "masking": words or metadata.masking(TRAIN) == DYNAMIC,
+            "random_seed": type(seed) is int and 0 <= seed < 1 << 63,
+            LABELS: words or type(labels) is int and labels > OTHER_LABEL,
+            BY_FREQUENCY: are_numbers(metrics)
+            and (words or MASKED_ACCURACY in metrics),
+        },
+        vars(metadata) | settings | statistics,
+    )
     return metadata
 
 
@@ -190,17 +170,8 @@ def load_metadata(data_dir: str) -> Metadata:
         "with this version of create_pretraining_data.py.",
         file=path,
     )
-    try:
-        values["splits"] = {
-            split: tuple(map(_entry, entries))
-            for split, entries in values["splits"].items()
-        }
-        return _legal(_typed(Metadata(**values)))
-    except DAMAGE as error:
-        raise InputError(
-            f"`metadata.json` is damaged ({error}); make the records again. "
-            f"Received: {path}"
-        ) from None
+    with errors_in(f"{path} is damaged; make the records again"):
+        return _legal(typed(Metadata, values, METADATA_FILE))
 
 
 def paths_of(data_dir: str, metadata: Metadata, split: str) -> list[str]:
@@ -348,13 +319,13 @@ def read_piece_counts(data_dir: str, vocab_size: int) -> np.ndarray | None:
     path = files.join(data_dir, PIECE_COUNTS_FILE)
     if not files.exists(path):
         return None
-    listed = files.read_json(path, f"`{PIECE_COUNTS_FILE}`")
-    flat = isinstance(listed, list) and all(type(x) is int for x in listed)
-    counts = np.array(listed if flat else [])
+    content = files.read_json(path, f"`{PIECE_COUNTS_FILE}`")
+    with errors_in(path):
+        counts = typed(list[int], content, "piece_counts")
     require(
-        np.issubdtype(counts.dtype, np.integer)
-        and 0 < len(counts) <= vocab_size
-        and counts.min() >= 0,
+        0 < len(counts) <= vocab_size
+        and 0 <= min(counts)
+        and max(counts) < 1 << 63,
         f"`{PIECE_COUNTS_FILE}` must list an integer for each piece of the "
         "model's vocabulary; make the records again.",
         file=path,
