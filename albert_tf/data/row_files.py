@@ -60,7 +60,7 @@ def stop(error: BadData, line: bytes = b"") -> None:
     raise error
 
 
-def _decoded(source: Source, path: str, bad: Handler) -> Lines:
+def lines_in(source: Source, path: str, bad: Handler = stop) -> Lines:
     """Yield decoded lines, split only at line feeds, which are removed."""
     for number, line in enumerate(source.file, start=1):
         try:
@@ -204,7 +204,7 @@ def read(
         are named 1, 2, 3, ... Ignored for JSON lines.
       bad: see `Handler`.
     """
-    lines = _decoded(source, path, bad)
+    lines = lines_in(source, path, bad)
     if kind == JSONL:
         yield from _json_rows(lines, path, bad)
         return

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from albert_tf.base import files, program
 from albert_tf.base.console import Progress
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import require
 from albert_tf.base.settings import (
     INPUT_FILE,
     MAX_SEQ_LENGTH,
@@ -28,6 +28,7 @@ from albert_tf.base.settings import (
     variant,
 )
 from albert_tf.data import file_kinds
+from albert_tf.data.row_files import lines_in
 from albert_tf.model.albert import AlbertModel
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.task_heads import POOLINGS, pooled
@@ -120,14 +121,8 @@ def read_texts(path: str) -> Iterator[str]:
         rule = "`input_file` must be plain text with one text per line."
         kind = f"{path}, a file of {source.kind}"
         require(source.kind == file_kinds.TEXT, rule, input_file=kind)
-        for number, line in enumerate(source.file, start=1):
-            try:
-                yield line.decode("utf-8").rstrip("\r\n")
-            except UnicodeDecodeError:
-                raise InputError(
-                    f"{path}:{number}: the text must be UTF-8; "
-                    f"{file_kinds.TO_UTF_8}."
-                ) from None
+        for _, line in lines_in(source, path):
+            yield line.rstrip("\r")
 
 
 def chunks(
