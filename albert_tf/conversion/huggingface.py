@@ -17,7 +17,7 @@ import safetensors
 import safetensors.numpy
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError, first_line, require
+from albert_tf.base.errors import InputError, errors_in, first_line, require
 from albert_tf.base.packages import is_installed, need
 from albert_tf.conversion import tokenizer_json
 from albert_tf.conversion.named_tensors import Tensors
@@ -91,20 +91,18 @@ def read_config(path: str) -> tuple[AlbertConfig, list[str]]:
 
 def as_config(values: dict, path: str) -> tuple[AlbertConfig, list[str]]:
     """Convert a `config.json`'s values; return the config and warnings."""
-    for key, fixed in FIXED.items():
-        value, rule = values.get(key, fixed), f"`{key}` must be {fixed}, as "
-        rule += "in ALBERT."
-        require(value == fixed, rule, **{key: f"{value} in {path}"})
     name = values.get("hidden_act", "gelu_new")
-    rule = f"`hidden_act` must be one of {', '.join(OUR_NAMES)}."
-    require(name in [*OUR_NAMES], rule, hidden_act=f"{name} in {path}")
-    fields = set(AlbertConfig.__dataclass_fields__) - {"hidden_act"}
-    config_values = {
-        key: value for key, value in values.items() if key in fields
-    }
-    config = AlbertConfig.from_dict(
-        {**config_values, "hidden_act": OUR_NAMES[name]}, source=path
-    )
+    with errors_in(path):
+        for key, fixed in FIXED.items():
+            value = values.get(key, fixed)
+            rule = f"`{key}` must be {fixed}, as in ALBERT."
+            require(value == fixed, rule, **{key: value})
+        rule = f"`hidden_act` must be one of {', '.join(OUR_NAMES)}."
+        require(name in [*OUR_NAMES], rule, hidden_act=name)
+        fields = AlbertConfig.__dataclass_fields__
+        known = {key: value for key, value in values.items() if key in fields}
+        known["hidden_act"] = OUR_NAMES[name]
+        config = AlbertConfig.from_dict(known)
     warnings = []
     if OUR_NAMES[name] == "gelu_erf":
         warnings.append(

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import InputError, errors_in, require
 from albert_tf.conversion.named_tensors import Tensors
 from albert_tf.conversion.variable_names import (
     ALBERT_ZH,
@@ -155,7 +155,8 @@ def read_config(path: str, tensors: Tensors) -> tuple[AlbertConfig, list[str]]:
             f" the weights have {table[1]}"
         )
     values["embedding_norm"] = layout.embedding_norm
-    return AlbertConfig.from_dict(values, source=path), warnings
+    with errors_in(path):
+        return AlbertConfig.from_dict(values), warnings
 
 
 def released_json(config: AlbertConfig) -> Mapping:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import errors_in, require
 from albert_tf.base.settings import setting, validate
 
 CONFIG_FILE = "albert_config.json"
@@ -249,39 +249,34 @@ class AlbertConfig:
         return [range(run[0], run[-1] + 1) for run in runs]
 
     @classmethod
-    def from_dict(cls, values: dict, source: str = "") -> "AlbertConfig":
+    def from_dict(cls, values: dict) -> "AlbertConfig":
         """Create a config from the keys of a released JSON file.
 
         Args:
           values: the JSON object; keys in `IGNORED_KEYS` are accepted, as is an
             `ln_type` of postln, and `hidden_act` may be one of Hugging Face's
             names for `gelu`.
-          source: the file's name, for error messages.
         """
         fields = {field.name for field in dataclasses.fields(cls)}
-        where = f" in {source}" if source else ""
         order = values.get("ln_type", "postln")
         rule = "`ln_type` must be postln, as in the released ALBERT."
-        require(order == "postln", rule, ln_type=f"{order}{where}")
+        require(order == "postln", rule, ln_type=order)
         unknown = sorted(set(values) - fields - IGNORED_KEYS - {"ln_type"})
         require(
             not unknown,
-            f"Unknown key `{'`, `'.join(unknown)}`{where}. The legal keys are "
+            f"Unknown key `{'`, `'.join(unknown)}`. The legal keys are "
             f"{', '.join(sorted(fields))}",
         )
         missing = [key for key in REQUIRED_KEYS if key not in values]
         require(
             not missing,
-            f"Missing key `{'`, `'.join(missing)}`{where}; each of "
+            f"Missing key `{'`, `'.join(missing)}`; each of "
             f"{', '.join(REQUIRED_KEYS)} must be given",
         )
         values = {k: v for k, v in values.items() if k in fields}
         if values.get("hidden_act") in ACTIVATIONS["gelu"].hub_names:
             values["hidden_act"] = "gelu"
-        try:
-            return cls(**values)
-        except InputError as error:
-            raise InputError(f"{error}{where}") from None
+        return cls(**values)
 
     @classmethod
     def from_json_file(
@@ -303,7 +298,8 @@ class AlbertConfig:
             **{setting: path},
             model_type=values.get("model_type"),
         )
-        return cls.from_dict(values, source=path)
+        with errors_in(path):
+            return cls.from_dict(values)
 
     @classmethod
     def from_model_dir(

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from albert_tf.base import files, program
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import InputError, errors_in, require
 from albert_tf.base.packages import need
 from albert_tf.base.processes import available
 from albert_tf.base.settings import TOP_K, Validated, setting, variant
@@ -265,12 +265,10 @@ def answers(config: RunnerConfig) -> Iterator[dict]:
     is_lines = config.text is None
     lines = (line.rstrip("\n") for line in sys.stdin)
     for number, line in enumerate(lines if is_lines else [config.text], 1):
-        try:
+        where = f"Standard input, line {number}" if is_lines else "`text`"
+        with errors_in(where):
             query = fields_of(line, runner.fields, runner.is_pair)
             answer = runner.answer(query, config.top_k)
-        except InputError as error:
-            source = f"Standard input, line {number}" if is_lines else "`text`"
-            raise InputError(f"{source}: {error}") from None
         yield answer
 
 

@@ -240,14 +240,14 @@ def test_group_of_a_layer():
     ],
 )
 def test_mistakes_are_named(change, message, tmp_path):
-    """Each error names the key, the rule and the file."""
+    """Each error begins with the file, and names the key and the rule."""
     path = tmp_path / "albert_config.json"
     path.write_text(json.dumps({**BASE, **change}))
     with pytest.raises(InputError) as caught:
         AlbertConfig.from_json_file(str(path))
     text = str(caught.value)
     assert message in text
-    assert str(path) in text
+    assert text.startswith(f"{path}: ")
     assert next(iter(change)) in text
 
 
