@@ -18,14 +18,12 @@ from albert_tf.base.settings import as_type
 from albert_tf.library.base_model import ModelWithTokenizer
 from albert_tf.library.training_metrics import (
     OfficialMetric,
+    adapted,
     check_loss,
     is_of_keras,
     keras_metrics,
     loss_inputs,
-    mean_of_words,
-    with_label_form,
     with_output_axis,
-    words_only,
 )
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.layers import with_defaults
@@ -38,7 +36,6 @@ from albert_tf.training.checkpoints import named_variables
 from albert_tf.training.distribution import all_sum
 from albert_tf.training.keras_optimizers import AdamW
 
-MEAN = "sum_over_batch_size"  # the default reduction of Keras losses
 # Keras's arguments that set the number of batches.
 STEPS = ("steps_per_epoch", "validation_steps", "steps")
 OUT_OF_DATA = "Your input ran out of data"
@@ -302,9 +299,7 @@ class NetworkModel(ModelWithTokenizer):
             args = with_output_axis(objective, y), y_pred, sample_weight
             loss = keras.losses.get(*keras.tree.flatten(self.loss)[:1])
             if isinstance(objective, ClassObjective) and is_of_keras(loss):
-                args = with_label_form(loss, *words_only(objective, *args))
-                if getattr(loss, "reduction", MEAN) == MEAN:
-                    args = *args[:2], mean_of_words(objective, y, args[2])
+                args = adapted(loss, objective, *args)
             return super().compute_loss(x, *args, training)
         outputs, batch = loss_inputs(objective, x, y, y_pred)
         weights = self._loss_weights(batch, sample_weight)

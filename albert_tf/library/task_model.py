@@ -23,10 +23,7 @@ from albert_tf.library.base_model import (
 )
 from albert_tf.library.changed_layers import add_low_rank
 from albert_tf.library.network_model import NetworkModel
-from albert_tf.library.training_metrics import (
-    has_spare_axis,
-    without_spare_axis,
-)
+from albert_tf.library.training_metrics import has_spare_axis
 from albert_tf.library.user_data import is_encoded, labels_of_ids
 from albert_tf.tasks.classification import SentenceTask
 from albert_tf.tasks.features import Features
@@ -222,9 +219,7 @@ class TaskModel(NetworkModel):
         """Return the data as arguments of Keras's own `fit` or `evaluate`."""
         if is_encoded(x):
             x, y, weights = self.unpacked(x, y, weights)
-            y = without_spare_axis(
-                self.task.objective, labels_of_ids(y, self.task)
-            )
+            y = labels_of_ids(y, self.task)
             if isinstance(weights, list):
                 weights = np.array(weights)
             arguments = {"y": y, "sample_weight": weights, "batch_size": size}

@@ -31,6 +31,7 @@ SHORT = {"acc": "accuracy"}  # as in Keras
 # Keras losses that expect probabilities and have no `from_logits`.
 OF_PROBABILITIES = ("kl_divergence", "poisson", "dice", "tversky")
 AUTOMATIC = ("ce", "crossentropy")  # names for which Keras selects a loss
+MEAN = "sum_over_batch_size"  # the default reduction of Keras losses
 
 
 def has_spare_axis(objective: TaskObjective, y: Any) -> bool:
@@ -196,78 +197,74 @@ def label_form(obj: Any) -> str:
     return "numbers" if of_numbers else "rows"
 
 
-def words_only(
-    objective: TaskObjective, y: Any, y_pred: Any, weights: Any
-) -> tuple:
+def words_only(y: Any, y_pred: Any, weights: Any, are_scaled: bool) -> tuple:
     """Flatten the labels, outputs and weights of tokens to a single axis.
 
     Tokens without a tag have a weight of 0. No token is removed, because XLA
-    needs fixed shapes. For tasks without tags, the arguments are returned
-    unchanged.
+    needs fixed shapes.
+
+    Args:
+      y: tags [B, T], -1 for tokens without a tag.
+      y_pred: outputs [B, T, C].
+      weights: weights of the rows [B], or None.
+      are_scaled: whether to scale the weights so that a mean over all tokens
+        is a mean over words.
     """
-    if not isinstance(objective, TagObjective):
-        return y, y_pred, weights
     tagged = tf.cast(y >= 0, tf.float32)  # [B, T]
+    shares = tagged
     if weights is not None:
-        tagged *= tf.cast(weights, tf.float32)[:, None]
+        shares *= tf.cast(weights, tf.float32)[:, None]
+    if are_scaled:
+        tokens = tf.cast(tf.size(y), tf.float32)
+        shares *= tf.math.divide_no_nan(tokens, tf.reduce_sum(tagged))
     y_pred = tf.reshape(y_pred, [-1, y_pred.shape[-1]])  # [BT, C]
     y = tf.reshape(tf.maximum(y, 0), [-1])  # [BT]
-    return y, y_pred, tf.reshape(tagged, [-1])
+    return y, y_pred, tf.reshape(shares, [-1])
 
 
-def mean_of_words(objective: TaskObjective, y: Any, weights: Any) -> Any:
-    """Scale weights so that a mean over all tokens is a mean over words.
+def adapted(
+    obj: Any, objective: TaskObjective, y: Any, y_pred: Any, weights: Any
+) -> tuple:
+    """Return labels, outputs and weights as a Keras loss or metric expects.
 
-    Args:
-      objective: the task's objective.
-      y: labels, -1 for tokens without a tag.
-      weights: the tokens' weights, which are 0 for tokens without a tag.
-    """
-    if not isinstance(objective, TagObjective):
-        return weights
-    words = tf.reduce_sum(tf.cast(y >= 0, tf.float32))
-    share = tf.math.divide_no_nan(tf.cast(tf.size(y), tf.float32), words)
-    return weights * share
-
-
-def with_label_form(obj: Any, y: Any, y_pred: Any, weights: Any) -> tuple:
-    """Return labels and outputs in the form that a loss or metric expects.
+    Binary metrics evaluate class 1 if there are two classes, and every class
+    otherwise.
 
     Args:
-      obj: a Keras loss or metric.
-      y: labels [B].
-      y_pred: logits [B, C], or probabilities if `obj` expects them.
-      weights: a weight for each label, returned unchanged.
+      obj: the loss or metric.
+      objective: the objective of a task with classes.
+      y: labels [B] or [B, C], or tags [B, T].
+      y_pred: logits.
+      weights: weights of the rows [B], or None.
     """
+    of_probabilities = takes_probabilities(obj)
+    if of_probabilities:
+        y_pred = objective.task.probabilities(y_pred)
+    if isinstance(objective, TagObjective):
+        is_mean = getattr(obj, "reduction", MEAN) == MEAN
+        is_mean &= not isinstance(obj, keras.metrics.Metric)
+        y, y_pred, weights = words_only(y, y_pred, weights, is_mean)
     form, classes = label_form(obj), y_pred.shape[-1]
     if form == "numbers" or len(y.shape) == len(y_pred.shape):
         return y, y_pred, weights
     if form == "binary" and classes == 2:
         no, yes = y_pred[..., 0], y_pred[..., 1]
-        odds = yes if takes_probabilities(obj) else yes - no
-        return y, odds, weights
+        return y, yes if of_probabilities else yes - no, weights
     return tf.one_hot(tf.cast(y, tf.int32), classes), y_pred, weights
 
 
 class Adapted(keras.metrics.Metric):
-    """A wrapper that converts labels and outputs for a Keras metric.
-
-    Metrics that expect probabilities receive probabilities. Binary metrics
-    evaluate class 1 if there are two classes, and every class otherwise.
-    """
+    """A Keras metric that receives the result of `adapted`."""
 
     def __init__(self, metric: keras.metrics.Metric, objective: TaskObjective):
         super().__init__(name=metric.name)
         self.metric, self.objective = metric, objective
-        self.expects_probabilities = takes_probabilities(metric)
         if hasattr(metric, "_direction"):
             self._direction = metric._direction
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        if self.expects_probabilities:
-            y_pred = self.objective.task.probabilities(y_pred)
-        words = words_only(self.objective, y_true, y_pred, sample_weight)
-        return self.metric.update_state(*with_label_form(self.metric, *words))
+        arguments = self.objective, y_true, y_pred, sample_weight
+        return self.metric.update_state(*adapted(self.metric, *arguments))
 
     def reset_state(self):
         self.metric.reset_state()

@@ -15,6 +15,7 @@ from albert_tf.base.errors import require
 from albert_tf.base.settings import plain
 from albert_tf.data.file_kinds import ENDINGS, ending_of
 from albert_tf.data.table_sources import BATCH_ROWS, InMemoryTable, as_source
+from albert_tf.library.training_metrics import without_spare_axis
 from albert_tf.tasks.tables import (
     FORMATS,
     TableColumns,
@@ -276,15 +277,16 @@ def is_encoded(x: Any) -> bool:
 def labels_of_ids(y: Any, task: Task) -> Any:
     """Return the labels of batches of ids in a form that Keras accepts.
 
-    Lists become arrays, and class names become class numbers.
+    Lists become arrays, class names become class numbers, and [B, 1] becomes
+    [B].
 
     Raises:
       InputError: for a class that the task does not have.
     """
-    if not isinstance(y, list | tuple | np.ndarray):
-        return y
-    y = np.asarray(y)
-    if task.kind != "classification" or y.ndim != 1:
+    y = np.asarray(y) if isinstance(y, list | tuple) else y
+    y = without_spare_axis(task.objective, y)
+    is_array = isinstance(y, np.ndarray) and y.ndim == 1
+    if task.kind != "classification" or not is_array:
         return y
     if y.dtype.kind in "OSU":
         rows = enumerate(listed(y, "y"))

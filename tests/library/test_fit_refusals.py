@@ -49,6 +49,7 @@ def untrained(model, path):
         (of("predict", []), "the same number of texts, at least one"),
         (of("fit", iter([(TEXTS, LABELS)])), "`tf.data.Dataset` with labels"),
         (of("fit", IDS, [0, 2]), "must be from 0 to 1"),
+        (of("fit", IDS, [[0], [2]]), "must be from 0 to 1"),
         (of("fit", IDS, np.array([-1, 0])), "must be from 0 to 1"),
         (of("fit", IDS, ["bad", "x"]), "row 1: the label must be one of bad,"),
         (of("fit", [1, 2], LABELS), "must be a list of strings"),

@@ -336,6 +336,7 @@ def test_probabilities_have_a_name(model):
         np.array(["good", "bad"]),
         np.array(["good", 0], object),
         [b"good", b"bad"],
+        [["good"], ["bad"]],
     ],
 )
 def test_labels_of_ids_have_many_forms(shallow, labels):

@@ -20,13 +20,12 @@ from albert_tf.library.models import (
 )
 from albert_tf.library.training_metrics import (
     Adapted,
+    adapted,
     check_loss,
     keras_metrics,
     label_form,
-    mean_of_words,
     official_names,
     takes_probabilities,
-    words_only,
 )
 from albert_tf.tasks.losses import TagObjective
 from albert_tf.tasks.registry import find
@@ -468,9 +467,8 @@ def test_xla_leaves_out_tokens_without_a_tag():
 
     @tf.function(jit_compile=True, autograph=False)
     def compiled(tags, logits, weights):
-        y, y_pred, shares = words_only(objective, tags, logits, weights)
         metric.update_state(tags, logits, weights)
-        return loss(y, y_pred, mean_of_words(objective, tags, shares))
+        return loss(*adapted(loss, objective, tags, logits, weights))
 
     found = compiled(*map(tf.constant, (tags, logits, weights)))
     chances = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
