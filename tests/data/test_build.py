@@ -286,8 +286,8 @@ def test_other_settings_are_refused(corpus, whole, changes):
 def test_shares_of_masks_are_kept_beside_the_records(corpus, tmp_path):
     """`metadata.json` and the statistics record `mask_same_random`.
 
-    The same holds for dynamic records. `--compat=google` allows only the
-    released shares.
+    The same holds for dynamic records, some of which are masked to count the
+    masks. `--compat=google` allows only the released shares.
     """
     shares = ("0.5", "0.2", "0.3")
     for kind in ("static", "dynamic"):
@@ -296,7 +296,9 @@ def test_shares_of_masks_are_kept_beside_the_records(corpus, tmp_path):
         assert metadata.masking_config().shares == [0.5, 0.2, 0.3]
         held_out = metadata.statistics["eval"]
         assert held_out["mask_same_random_asked"] == [0.5, 0.2, 0.3]
-    assert metadata.statistics["eval"]["mask_same_random"][0] < 0.7
+        for found in held_out, metadata.statistics:
+            assert found["masked_records"] == found["records"]
+            assert 0.3 < found["mask_same_random"][0] < 0.7
     with pytest.raises(InputError, match="released shares.*compat=google"):
         make_records(corpus, tmp_path, mask_same_random=shares, compat="google")
 

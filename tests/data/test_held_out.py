@@ -160,6 +160,27 @@ def test_copies_that_are_dropped_count_nothing(tmp_path):
     assert found.counts[divided] == wanted.counts[divided] > 0
 
 
+def test_copies_of_parts_are_counted(tmp_path):
+    """A copy of a document of several parts is counted as one document."""
+    sizes, parts = np.array([3, 4, 5, 3, 4, 5]), np.array([1, 2, 1, 2])
+    made = Documents(
+        np.tile(np.arange(12, dtype=np.int32), 2),
+        np.ones(24, bool),
+        sizes.astype(np.int32),
+        parts.astype(np.int32),
+        np.array([7, 7, 7, 7], np.uint64),
+        np.array([7, 8, 7, 8], np.uint64),
+    )
+    path = tmp_path / "shard"
+    path.write_bytes(made.tobytes())
+    how = recipe(drop_duplicates=True)
+    found = held_out.measure(how, (0, str(path)))
+    counts = {"duplicate_documents": 1, "duplicate_tokens": 12}
+    assert found.counts == counts
+    assert found.tokens.sum() == found.pieces.sum() == 12
+    assert not held_out.measure(recipe(), (0, str(path))).counts
+
+
 def test_copies_stay_together(tmp_path):
     """All copies of a document are divided at the same points."""
     how = recipe()
@@ -262,6 +283,29 @@ def test_places_of_parts():
         whole, divided = Border(2, key).masks(documents)
         assert whole.tolist() == [True] + [False] * 4
         assert np.flatnonzero(divided).tolist() == [1, 2, 3][:number]
+
+
+def test_parts_up_to_the_border_are_held_out():
+    """Parts with keys below the border's key are held out except their gaps.
+
+    A part that is too short to divide is held out as a whole. Only a range of
+    the part with the border's key is held out.
+    """
+    sizes = [[10] * 3, [10] * 20, [10] * 20, [10] * 20]
+    documents = dataclasses.replace(
+        parts_of(sizes, [15, 200, 200, 200]),
+        ids=np.arange(630),
+        hashes=np.array([2] * 4, np.uint64) << np.uint64(48),
+    )
+    for split, tokens in (
+        (EVAL, [30, 170, 60, 0]),
+        (TRAIN, [0, 0, 120, 200]),
+    ):
+        found = held_out.split_documents(
+            recipe(), documents, Border(2, 2, 60), split
+        )
+        part = np.searchsorted([30, 230, 430], found.ids, side="right")
+        assert np.bincount(part, minlength=4).tolist() == tokens
 
 
 def test_shards_of_the_splits():

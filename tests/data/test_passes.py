@@ -2,16 +2,20 @@
 
 import dataclasses
 import hashlib
+from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from tiny_corpus import contents, make_records, settings
+from vocabularies import chinese
 
 from albert_tf.data.builder import passes
-from albert_tf.data.builder.build_settings import BuildSpec
+from albert_tf.data.builder.build_settings import BuildConfig, BuildSpec
 from albert_tf.data.builder.held_out import Border, HeldOut
-from albert_tf.data.builder.text_formats import Block
+from albert_tf.data.builder.text_formats import Block, ReadingConfig
 from albert_tf.data.masking import MaskingConfig
 from albert_tf.data.records.metadata import EVAL, TRAIN
+from albert_tf.data.records.tfrecord import decoded
 
 
 def recipe(folder="out", **reading):
@@ -68,6 +72,53 @@ def test_short_documents_are_dealt_to_no_shard():
     assert counts["short_documents"] == 3
     assert parts["hash"].tolist() == [5, *keys[1:]]
     assert parts["shard"][0] == passes._shard_of(5, 2, 0, 7)
+
+
+@pytest.mark.parametrize(
+    "document, text, counts",
+    [
+        (None, "un qq un\n\x01\nun qq qq\n\n\nun\n", (2, 3, 1, 7, 3)),
+        (5, "un un\n\nqq\n\nun\n", (2, 3, 0, 4, 1)),
+        (5, "\nun un\n\nqq\n\nun\n", (3, 3, 0, 4, 1)),
+    ],
+)
+def test_a_block_is_counted(document, text, counts):
+    """A document that began in an earlier block is not counted again.
+
+    The counts are those of documents, of sentences with and without tokens, of
+    tokens and of unknown tokens.
+    """
+    recipe = SimpleNamespace(
+        build=BuildConfig(input_file="x", output_dir="y", num_shards=3),
+        reading=ReadingConfig(),
+        tokenizer=chinese(),
+        id_type=np.dtype("<u2"),
+    )
+    block = Block("x", 1, 0, text.encode(), document=document)
+    names = "documents sentences sentences_without_tokens tokens unknown_tokens"
+    found = passes.deal_block(recipe, block)[1]
+    assert tuple(found[name] for name in names.split()) == counts
+    assert (found["blocks"], found["bytes"]) == (1, len(text))
+
+
+@pytest.mark.parametrize("compat", ["none", "google"])
+def test_random_words_of_the_released_code_may_be_special(tmp_path, compat):
+    """Only with `compat=google` do special tokens replace words."""
+    words = [f"w{i}" for i in range(5)]
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    (tmp_path / "vocab.txt").write_text("\n".join([*special, *words]) + "\n")
+    rng = np.random.default_rng(0)
+    lines = [" ".join(rng.choice(words, 6)) for _ in range(400)]
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    changes = {"compat": compat, "eval_fraction": 0.0, "dupe_factor": 1}
+    changes["input_file"] = tmp_path / "a.txt"
+    made = make_records(tmp_path, tmp_path / "out", **changes)
+    found = set()
+    for entry in made.splits["train"]:
+        for example in decoded(f"{tmp_path}/out/{entry.file}"):
+            found |= {*example.input_ids[example.positions].tolist()}
+    assert found >= {*range(4, 10)}
+    assert bool(found & {0, 1, 2, 3}) == (compat == "google")
 
 
 def test_jobs_are_files_of_shards_and_duplicates():
