@@ -44,6 +44,14 @@ def test_files_equal_those_of_tensorflow(path, sizes, seed):
     assert list(tfrecord.read(path)) == content
 
 
+def test_a_long_record_is_read_in_parts(path, monkeypatch):
+    """A record may be longer than the parts in which it is read."""
+    monkeypatch.setattr(tfrecord, "PART_BYTES", 3)
+    content = [b"", b"abcdefgh", b"ij", bytes(range(256))]
+    tfrecord.write(path, content)
+    assert list(tfrecord.read(path)) == content
+
+
 @pytest.mark.parametrize("lost", ["a", "a.json"])
 def test_a_lost_file_is_written_again(lost, tmp_path):
     """Records are written only if they or their counts are missing.
