@@ -275,6 +275,18 @@ def test_a_run_of_steps_is_where_its_step_is():
     assert clock.at(701) == 701 and clock.state() == {}
 
 
+@pytest.mark.parametrize("steps", [3, 7, 100])
+def test_rounding_neither_adds_nor_drops_a_step(steps):
+    """The steps to the end are exact although positions are rounded.
+
+    A position just before the end is one step away from it.
+    """
+    clock = Clock(1000, advance=1000 / steps)
+    left = [clock.steps_to(1000, step) for step in range(steps)]
+    assert left == [*range(steps, 0, -1)]
+    assert Clock(1000, 5, 1000 - 1e-9).steps_to(1000, 5) == 1
+
+
 def test_a_budget_counts_what_is_due():
     """The time left excludes a run's last evaluations, save and closing work.
 
@@ -296,7 +308,8 @@ def test_a_budget_counts_what_is_due():
     # New durations, in seconds, replace those of before.
     clock.turn(30, {"evaluation": 3.0, "checkpoint": 10.0}, over=False)
     assert clock.left() == 200 - 26 - 2 * 3 - 10 - 3
-    assert clock.steps_to(1000, 30) == round(155 / (0.5 + 0.3 + 0.4))
+    assert clock.steps_to(1000, 30) == round(155 / (0.5 + 0.3 + 0.4)) == 129
+    assert clock.most(30) == 65
 
 
 @pytest.mark.parametrize("left", [49, 50])
@@ -355,15 +368,21 @@ def test_a_resumed_run_begins_when_its_steps_are_compiled():
 def test_a_run_out_of_time_lets_the_rate_decay():
     """After the time limit, each step covers at most 1% of the schedule.
 
-    Each remaining phase has at least one step.
+    Steps that already cover more are not divided. Each remaining phase has at
+    least one step, and the run ends only where it may.
     """
     clock = BudgetClock(1000, 0, 400.0, 1.0, save_steps=100, now=lambda: 9.0)
     clock.turn(0, {}, over=True)
     assert clock.steps_to(1000, 0) == 60
     clock.turn(59, {}, over=True, phases=2)
     assert clock.steps_to(1000, 59) == 2
+    clock.turn(60, {}, over=False)
+    assert clock.steps_to(1000, 60) == 1 and not clock.state()["budget"]["over"]
     clock.turn(60, {}, over=True)
     assert clock.steps_to(1000, 60) == 0 and clock.state()["budget"]["over"]
+    few = BudgetClock(1000, 0, 400.0, 100.0, save_steps=9, now=lambda: 9.0)
+    few.turn(0, {}, over=True)
+    assert few.steps_to(1000, 0) == 6
 
 
 def test_the_last_step_of_a_complete_schedule():
