@@ -83,7 +83,7 @@ def test_the_warmup_is_not_judged():
     sick = rows(7.0, 0.5, accuracy=0.06)
     assert monitor().notes(sick)
     assert monitor(num_warmup_steps=4000).notes(sick)  # 1000 steps remain
-    assert not monitor(num_warmup_steps=4100).notes(sick)
+    assert not monitor(num_warmup_steps=4050).notes(sick)
 
 
 def test_small_batches_need_more_steps():
@@ -178,13 +178,16 @@ def test_speed_is_a_share_of_the_peak():
 
 
 def test_the_spread_is_that_within_texts_at_masks():
-    """The spread is computed within each text, from masked positions only."""
+    """The spread is computed within each text, from masked positions only.
+
+    Padding may be more frequent than the mask.
+    """
     rng = np.random.default_rng(0)
     states = np.zeros((3, 5, 2))
     states[0, :3] = [[10, 1], [10, 3], [10, 2]]  # variance 1 of about 100
     states[1, :2] = [[-10, 5], [-10, 5]]
     states[:, 3:] = rng.normal(size=(3, 2, 2))
-    ids = np.array([[4, 4, 4, 9, 4], [4, 4, 3, 7, 4], [4, 9, 9, 9, 4]])
+    ids = np.array([[4, 4, 4, 9, 0], [4, 4, 3, 7, 0], [4, 0, 0, 0, 0]])
     weights = np.array([[1, 1, 1, 1, 0], [1, 1, 1, 1, 0], [1, 0, 0, 0, 0]])
     square = (101 + 109 + 104 + 125 + 125) / 5
     found = masked_spread(states.astype("f4"), ids, weights)
@@ -196,6 +199,7 @@ def test_the_spread_is_that_within_texts_at_masks():
 def test_a_collapse_is_told_by_the_last_spread():
     """A collapse is reported unless the model has since recovered."""
     early = [row | {"masked_spread": 1e-5} for row in rows(7.0, 0.5, count=3)]
+    early[0]["masked_spread"] = 0.3
     notes = monitor().notes(early)
     assert set(notes) == {"collapsed"}
     for remedy in ("learning_rate", "bias_correction", "warmup", "beta_2"):

@@ -282,3 +282,17 @@ def test_each_metric_has_its_plot(tmp_path, monkeypatch, number, axes, size):
     monkeypatch.setattr(history, "is_installed", lambda _: False)
     draw_curves(run_history, str(tmp_path), names)
     assert len(figures) == 1
+
+
+def test_a_resume_replaces_only_its_own_notes(tmp_path):
+    """A resume replaces the notes of an earlier resume at the same step.
+
+    Warnings and the notes of resumes at other steps stay.
+    """
+    run_history = History(str(tmp_path))
+    run_history.resume(7, ["first"])
+    run_history.add(20, "health", {"kind": "flat_loss", "note": "flat"})
+    run_history.resume(20, ["second", "third"])
+    run_history.resume(20, ["fourth"])
+    notes = [(row["step"], row["note"]) for row in run_history.rows]
+    assert notes == [(7, "first"), (20, "flat"), (20, "fourth")]
