@@ -5,11 +5,12 @@ import types
 
 import matplotlib.figure
 import pytest
+import tensorflow as tf
 from tiny_training import stopped_clock
 
 from albert_tf.base.errors import InputError
 from albert_tf.training import history, hooks
-from albert_tf.training.history import History, draw_curves
+from albert_tf.training.history import History, Scalars, draw_curves
 from albert_tf.training.hooks import (
     Draw,
     Evaluate,
@@ -296,3 +297,26 @@ def test_a_resume_replaces_only_its_own_notes(tmp_path):
     run_history.resume(20, ["fourth"])
     notes = [(row["step"], row["note"]) for row in run_history.rows]
     assert notes == [(7, "first"), (20, "flat"), (20, "fourth")]
+
+
+def test_each_scalar_is_written_once_at_its_step(tmp_path):
+    """Each split has its own events; a flush writes only what is new."""
+    scalars = Scalars(str(tmp_path))
+    scalars.write(3, "train", {"loss": 0.5, "rate": 0.25})
+    scalars.write(5, "train", {"loss": 2.0})
+    scalars.write(5, "eval", {"loss": 4.0})
+    scalars.flush()
+    scalars.write(8, "train", {"loss": 1.0})
+    scalars.flush()
+
+    def events(split):
+        (path,) = (tmp_path / "tensorboard" / split).iterdir()
+        return [
+            (event.step, value.tag, tf.make_ndarray(value.tensor).item())
+            for event in tf.compat.v1.train.summary_iterator(str(path))
+            for value in event.summary.value
+        ]
+
+    first = [(3, "loss", 0.5), (3, "rate", 0.25)]
+    assert events("train") == [*first, (5, "loss", 2.0), (8, "loss", 1.0)]
+    assert events("eval") == [(5, "loss", 4.0)]
