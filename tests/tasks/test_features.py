@@ -67,7 +67,7 @@ def test_windows_of_the_release():
 
 @pytest.mark.parametrize(
     ("number", "size", "stride"),
-    [(10, 6, 3), (23, 7, 2), (40, 9, 9), (5, 9, 1)],
+    [(10, 6, 3), (23, 7, 2), (40, 9, 9), (5, 9, 1), (1000, 381, 127)],
 )
 def test_the_window_with_most_context(number, size, stride):
     """For each token, the first window with the largest score is chosen.
