@@ -190,11 +190,6 @@ def open_model_dir(prefix: str, options: Reading) -> Source:
     finetuned = is_finetuned(folder) and not options.encoder_only
     task = load_task(folder) if finetuned else None
     symbols = table_in(folder)
-    head = {
-        n: StoredTensor(n, s)
-        for n, s in shapes.items()
-        if (task or symbols) and is_head_variable(n)
-    }
     tensors = Tensors(shapes, checkpoints.reader(prefix))
     # In fine-tuned models, frozen variables have no slots. No layout stores
     # weight averages.
@@ -207,6 +202,11 @@ def open_model_dir(prefix: str, options: Reading) -> Source:
     if options.encoder_only:
         encoder = MODEL_DIR.encoder
         tensors = tensors.where(lambda name: name.startswith(encoder))
+    head = {
+        n: StoredTensor(n, s)
+        for n, s in tensors.shapes.items()
+        if (task or symbols) and is_head_variable(n)
+    }
     config_file = options.albert_config_file or files.join(folder, CONFIG_FILE)
     config = AlbertConfig.from_json_file(config_file)
     return Source(

@@ -10,8 +10,11 @@ import pytest
 import released_files
 import tensorflow as tf
 import tiny
+import tiny_phonemes
 from conversions import release, with_slots
+from exporting import finetuned
 
+from albert_tf.base.errors import InputError
 from albert_tf.conversion import tf1, variable_names
 from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.conversion.named_tensors import Tensors
@@ -232,6 +235,51 @@ def test_a_report_has_the_task(name, line):
     length = task.config.max_seq_length
     assert lines[2].startswith(f"task: {line.replace('512', str(length))}")
     assert len(lines) == 4 and "no vocabulary next to" in lines[3]
+
+
+def save_finetuned(folder, pretrained_dir):
+    """Save a fine-tuned model."""
+    finetuned(folder, pretrained_dir, "classification", ("a", "b"))
+
+
+def save_phonemes(folder, pretrained_dir):
+    """Save a phoneme model."""
+    tiny_phonemes.save_model(folder)
+
+
+@pytest.mark.parametrize("save", [save_finetuned, save_phonemes])
+def test_the_encoder_of_a_model_directory(save, pretrained_dir, tmp_path):
+    """With `encoder_only`, a model directory has neither a task nor heads."""
+    save(tmp_path / "model", pretrained_dir)
+    whole = open_source(str(tmp_path / "model"))
+    alone = open_source(str(tmp_path / "model"), Reading(encoder_only=True))
+    names = {n for n in whole.tensors.shapes if n.startswith("albert/")}
+    assert alone.tensors.shapes.keys() == names < whole.tensors.shapes.keys()
+    assert alone.task is None and alone.symbols == whole.symbols
+
+
+def test_which_checkpoint_of_a_folder_is_read(tmp_path):
+    """A folder's checkpoint is the best, the newest, a module's or the only.
+
+    The newest is the first that the `checkpoint` file names. If none of these
+    exists, several checkpoints raise an error.
+    """
+    names = ["model.ckpt-best", "model.ckpt-9", "variables/variables"]
+    (tmp_path / "variables").mkdir()
+    for name in (*names, "model.ckpt-7", "a"):
+        (tmp_path / f"{name}.index").touch()
+    listed = [f'all_model_checkpoint_paths: "model.ckpt-{i}"' for i in (7, 9)]
+    lines = 'model_checkpoint_path: "model.ckpt-9"', *listed
+    (tmp_path / "checkpoint").write_text("\n".join(lines))
+    for name in names:
+        assert tf1.find_prefix(str(tmp_path)) == f"{tmp_path}/{name}"
+        (tmp_path / f"{name}.index").unlink()
+    with pytest.raises(InputError, match="several checkpoints.*a, .*7"):
+        tf1.find_prefix(str(tmp_path))
+    (tmp_path / "model.ckpt-7.index").unlink()
+    assert tf1.find_prefix(str(tmp_path)) == f"{tmp_path}/a"
+    (tmp_path / "a.index").unlink()
+    assert tf1.find_prefix(str(tmp_path)) is None
 
 
 @pytest.mark.parametrize("kind", [".index", ".data-00000-of-00001"])
