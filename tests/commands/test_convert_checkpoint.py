@@ -1,5 +1,6 @@
 """Conversions keep weights exactly, in both directions."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -106,6 +107,28 @@ def model_dir(folder, config):
     table = goldens.random_weights(config)
     variables = {name: tf.Variable(v) for name, v in table.items()}
     return str(folder), checkpoints.save(str(folder), variables)
+
+
+@pytest.mark.parametrize("layout", ["tf1", "model_dir", "huggingface"])
+def test_a_config_may_be_chosen(layout, golden, tmp_path):
+    """`albert_config_file` takes the place of a model's own config.
+
+    Warnings about the model's own config then do not apply.
+    """
+    source = release(tmp_path / "in", golden.config, golden.weights)
+    if layout != "tf1":
+        convert(source, str(tmp_path / "model"), layout)
+        source = str(tmp_path / "model")
+    if layout == "huggingface":
+        update(tmp_path / "model" / "config.json", hidden_act="gelu")
+    mine = dataclasses.replace(golden.config, hidden_dropout_prob=0.375)
+    assert mine != golden.config
+    mine.save(str(tmp_path / "mine"))
+    path = str(tmp_path / "mine" / "albert_config.json")
+    out = str(tmp_path / "out")
+    lines = convert(source, out, "model_dir", albert_config_file=path)
+    assert AlbertConfig.from_model_dir(out) == mine
+    assert not any("hidden_act" in line for line in lines)
 
 
 UNRELEASED = [name for name, x in ACTIVATIONS.items() if not x.is_released]

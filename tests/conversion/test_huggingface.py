@@ -180,10 +180,17 @@ def test_half_precision_needs_a_format_and_small_weights(golden, tmp_path):
 
 
 def test_a_projection_between_equal_widths(tmp_path):
-    """A projection between equal widths must be the identity."""
+    """A projection between equal widths must be the identity.
+
+    When it is added to a file, it has the type of the weights.
+    """
     folder, tensors = huggingface(tmp_path, goldens.load("g4"))
     name = "albert.encoder.embedding_hidden_mapping_in.weight"
     np.testing.assert_array_equal(tensors[name], np.eye(32))
+    out = str(tmp_path / "half")
+    convert(str(folder), out, "huggingface", half_precision=True)
+    half = safetensors.numpy.load_file(f"{out}/model.safetensors")
+    assert name in half and {x.dtype.name for x in half.values()} == {"float16"}
     bias = name.replace("weight", "bias")
     for changed in (name, bias):
         rewrite(folder, tensors | {changed: tensors[changed] + 1})

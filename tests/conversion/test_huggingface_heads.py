@@ -129,6 +129,16 @@ def test_lengths(kind, limit, positions, length):
     assert getattr(task, "impossible", False) is answers
 
 
+@pytest.mark.parametrize("kind", [k for k in KINDS if k != "embedding"])
+def test_only_classifiers_have_pairs(kind):
+    """`pairs` changes only tasks of the class that classifies sequences."""
+    values = {"architectures": [KINDS[kind].hub_class], "num_labels": 3}
+    values |= {"problem_type": KINDS[kind].problem_type}
+    single, pair = (task_in(values, None, 512, pairs) for pairs in (0, 1))
+    assert (single != pair) == bool(KINDS[kind].problem_type)
+    assert getattr(pair, "is_pair", False) == (single != pair)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_a_head_says(kind):
     """A `config.json` has the labels of tasks that predict labels or scores."""

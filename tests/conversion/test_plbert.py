@@ -38,6 +38,7 @@ CONFIG = AlbertConfig(
     max_position_embeddings=32,
 )
 TABLE = preset("kokoro").with_words(("the", "of", "and"))
+TABLE = dataclasses.replace(TABLE, pad=":")  # unlike in the presets, not id 0
 STEP = 37
 ORIGINAL = "config.yml"  # of PL-BERT
 PUBLISHED = """
@@ -102,7 +103,7 @@ def test_config_json_has_the_symbols(hub):
     """`vocab`, which Kokoro reads, has the ids of all symbols but padding."""
     values = json.loads((hub[0] / "config.json").read_text())
     ids = dict(TABLE.symbols)
-    assert ids.pop("$") == 0
+    assert ids.pop(":") == values["pad_token_id"] == 2
     assert values["vocab"] == ids
     assert values["architectures"] == ["AlbertModel"]
     assert read_table(str(hub[0])) == TABLE
@@ -258,7 +259,8 @@ def test_files_of_arrays_keep_everything(width, tmp_path):
     position_ids = content["net"]["module.encoder.embeddings.position_ids"]
     assert content["step"] == STEP and position_ids.tolist() == [[*range(32)]]
     assert content["net"]["module.word_predictor.weight"].shape == (5, 24)
-    assert "model_type" not in (speech / "config.yml").read_text()
+    text = (speech / "config.yml").read_text()
+    assert "model_type" not in text and "\n  pad_token_id: 2\n" in text
     for name in ("step_9.t7", "step_x.t7"):
         (speech / name).write_bytes(b"not read")
     report = convert(str(speech), str(tmp_path / "back"), "model_dir")

@@ -6,6 +6,7 @@ import goldens
 import numpy as np
 import pytest
 import released_files
+import tensorflow as tf
 from conversions import release
 
 from albert_tf.base.errors import InputError
@@ -124,7 +125,8 @@ def pooled(outputs):
 def test_heads_round_trip(name, shapes, golden, tmp_path):
     """A released fine-tuned checkpoint is written back bit for bit.
 
-    The released scripts also restore `global_step`, which becomes 0.
+    The released scripts also restore `global_step`, which becomes 0, and find
+    the checkpoint by its folder.
     """
     rng, width = np.random.default_rng(0), golden.config.hidden_size
     sizes = {"H": width, "2H": 2 * width}
@@ -136,6 +138,7 @@ def test_heads_round_trip(name, shapes, golden, tmp_path):
     convert(source, ours, "model_dir", task=name)
     convert(ours, back, "tf1")
     found = released_files.read_all(f"{back}/model.ckpt-best")
+    assert tf.train.latest_checkpoint(back) == f"{back}/model.ckpt-best"
     assert found.pop("global_step") == 0
     released_files.assert_same(found, body)
 

@@ -7,13 +7,15 @@ import pytest
 import safetensors.numpy
 import vocabularies
 from conversions import edit, huggingface, refuse, rewrite, update
+from exporting import model_dir
 
 from albert_tf.base.errors import InputError
 from albert_tf.conversion.convert_checkpoint import convert
+from albert_tf.conversion.huggingface import write_tokenizer
 from albert_tf.conversion.huggingface_heads import Modules, read_modules
 from albert_tf.conversion.sources import open_source
 from albert_tf.model.config import AlbertConfig
-from albert_tf.tasks.registry import load_task
+from albert_tf.tasks.registry import find, load_task
 from albert_tf.text.packing import INPUTS
 from albert_tf.training import checkpoints
 
@@ -100,6 +102,17 @@ def test_sentence_transformers_go_back(pooling, unit, pretrained_dir, tmp_path):
     assert found.length == 19
 
 
+def test_our_own_description_comes_first(pretrained_dir, tmp_path):
+    """A folder that we wrote has settings that its modules cannot express."""
+    task = find("embedding").updated(max_seq_length=11, temperature=0.5)
+    model_dir(tmp_path / "ours", pretrained_dir, task)
+    ours, there, back = (str(tmp_path / x) for x in ("ours", "there", "back"))
+    convert(ours, there, "sentence_transformers")
+    assert read_modules(there).task(24) != task
+    convert(there, back, "model_dir")
+    assert load_task(back) == task
+
+
 @pytest.mark.parametrize(
     ("own", "of_tokenizer", "length"),
     [(24, 20, 24), (None, 20, 20), (None, None, 40), (64, 20, 40)],
@@ -145,6 +158,9 @@ def test_a_transformer_that_lower_cases(flag, lowers, golden, tmp_path):
     tokenizer = vocabularies.english(do_lower_case=False)
     modules = read_modules(str(home))
     assert modules.tokenizer(tokenizer).config.do_lower_case == lowers
+    write_tokenizer(str(home / "0_Transformer"), tokenizer, 24)
+    read = open_source(str(home)).tokenizer
+    assert read.config.do_lower_case == lowers
     assert modules.tokenizer(None) is None
 
 
