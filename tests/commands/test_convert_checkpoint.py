@@ -336,6 +336,7 @@ def test_sentencepiece_is_carried(golden, tmp_path):
     path = hf / "tokenizer_config.json"
     values = json.loads(path.read_text())
     assert values["do_lower_case"] and not values["keep_accents"]
+    assert values["model_max_length"] == golden.config.max_position_embeddings
     # The settings of this tokenizer class override the others.
     update(path, do_lower_case=False, tokenizer_class="AlbertTokenizer")
     convert(str(hf), str(tmp_path / "dir2"), "model_dir")

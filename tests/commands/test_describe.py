@@ -221,8 +221,10 @@ def test_a_phoneme_model_has_its_own_heads(tmp_path):
         assert row_of(lines, f"{name} head")[0] == f"{number:,}"
     whole = row_of(lines, "with both heads")[0]
     assert whole == f"{model.count_params():,}"
-    flops = describe.with_heads({}, {"word head": 5}, 2 * 32 * 8)
-    assert flops == {"word head": 2 * 32 * 8 * 5}
+    lines = describe.flops_lines(AlbertConfig(), 100, {"word head": 5000})
+    assert "100 tokens, 100 predictions" in lines[0]
+    # A multiplication and an addition for each token, width and class.
+    assert row_of(lines, "word head")[:2] == ["0.768", "2.304"]
 
 
 @pytest.mark.parametrize("content", [None, "[]", '{"model_type": "bert"}'])

@@ -406,6 +406,8 @@ def test_a_folder_of_sentence_transformers(pretrained_dir, tmp_path):
     }
     length = json.loads((out / "sentence_bert_config.json").read_text())
     assert length == {"max_seq_length": 24}
+    text = (out / "config_sentence_transformers.json").read_text()
+    assert json.loads(text) == {"similarity_fn_name": "cosine"}
     rules = json.loads((out / "tokenizer.json").read_text("utf-8"))
     assert rules["model"]["vocab"][4][0] == "[MASK]"
 
