@@ -27,6 +27,7 @@ from albert_tf.library.embed import (
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import find
+from albert_tf.text.packing import INPUTS
 from albert_tf.text.tokenizers import load_saved_tokenizer
 from albert_tf.training import checkpoints
 
@@ -112,7 +113,10 @@ def test_vectors_of_the_pooler(made, oracle):
 def test_an_embedder_keeps_its_pooling(
     pretrained_dir, source, tmp_path, pooling, unit
 ):
-    """`embed` and exports use the pooling and length of fine-tuning."""
+    """`embed` and exports use the pooling and length of fine-tuning.
+
+    An export that accepts ids also returns the vectors of the tokens.
+    """
     how = {"pooling": pooling, "unit_length": unit, "max_seq_length": 9}
     task = find("embedding").updated(**how)
     model = exporting.model_dir(tmp_path / "model", pretrained_dir, task)
@@ -121,8 +125,13 @@ def test_an_embedder_keeps_its_pooling(
     folder, path = str(tmp_path / "model"), str(tmp_path / "x.npy")
     embed_texts(EmbedConfig(folder, source, path))
     np.testing.assert_allclose(np.load(path), wanted, 1e-4, 2e-5)
-    answer = exporting.server_of(folder).call("embed", tf.constant(LINES))
+    server = exporting.server_of(folder)
+    answer = server.call("embed", tf.constant(LINES))
     np.testing.assert_allclose(answer["embedding"], wanted, 1e-4, 2e-5)
+    ids = zip(INPUTS, exporting.packed(tokenizer, LINES, length=9), strict=True)
+    answer = server.numbers(**{name: tf.constant(x) for name, x in ids})
+    np.testing.assert_allclose(answer["embedding"], wanted, 1e-4, 2e-5)
+    assert answer["sequence_output"].shape == (len(LINES), 9, 16)
 
 
 def test_every_pooling_has_a_unit_form():

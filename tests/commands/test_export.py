@@ -26,7 +26,7 @@ from exporting import (
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
-from albert_tf.serving import export, tensorflow_serving
+from albert_tf.serving import export, tensorflow_serving, verification
 from albert_tf.serving.export import (
     FORMATS,
     ExportConfig,
@@ -40,6 +40,7 @@ from albert_tf.serving.playground_model import ExportedModel
 from albert_tf.serving.server import ServedModel
 from albert_tf.serving.signatures import ServingConfig
 from albert_tf.serving.verification import Difference, arrays, tensors
+from albert_tf.tasks.registry import load_task
 from albert_tf.training import checkpoints
 
 
@@ -405,6 +406,32 @@ def test_changed_lengths_are_listed():
 
 
 @pytest.mark.parametrize(
+    ("to", "assets"), [("saved_model", "assets"), ("onnx", "")]
+)
+def test_an_export_has_the_settings_it_was_made_with(
+    pretrained_dir, tmp_path, monkeypatch, capsys, to, assets
+):
+    """The task in an export has the lengths and the threshold of the export.
+
+    Windows of fine-tuning would skip parts of a text if rows are shorter. A
+    message lists the lengths that differ.
+    """
+    of_kind("question_answering", tmp_path / "model", pretrained_dir)
+    none = FORMATS[to]._replace(write=lambda *_: None)
+    monkeypatch.setitem(FORMATS, to, none)
+    same = Difference(0.0, 0.0, "x")
+    monkeypatch.setattr(export, "verify", lambda *_: same)
+    serving = ServingConfig(max_seq_length=7, null_score_diff_threshold=0.5)
+    written(tmp_path / "model", tmp_path / "out", serving, to=to)
+    config = load_task(str(tmp_path / "out" / assets)).config
+    lengths = config.max_seq_length, config.doc_stride, config.max_query_length
+    assert lengths == (7, 3, 1)
+    assert config.null_score_diff_threshold == 0.5
+    line = "max_seq_length 20 -> 7, doc_stride 5 -> 3, max_query_length 6 -> 1"
+    assert f"from fine-tuning: {line}\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
     ("to", "names", "first_line"),
     [
         (
@@ -449,8 +476,11 @@ def test_all_files_of_weights_count(exported_dir, pretrained_model):
 def test_a_row_describes_a_format(
     pretrained_dir, tmp_path, monkeypatch, capsys
 ):
-    """An entry of `FORMATS` sets the files, precisions, engine and size."""
-    seen, servers = [], []
+    """An entry of `FORMATS` sets the files, precisions, engine and size.
+
+    A bfloat16 model is compared with the float32 model.
+    """
+    seen, servers, exact = [], [], []
 
     def convert(server, config):
         servers.append(server)
@@ -461,8 +491,13 @@ def test_a_row_describes_a_format(
         numbers = servers[-1].numbers
         return lambda **ids: arrays(numbers(**tensors(ids)))
 
+    def verified(server, *how):
+        exact.append(server)
+        return verification.verify(server, *how)
+
     row = single_file("new.bin", convert, "an engine", open_file, ("bfloat16",))
     monkeypatch.setitem(FORMATS, "onnx", row)
+    monkeypatch.setattr(export, "verify", verified)
     with pytest.raises(InputError, match="must be bfloat16 for to=onnx"):
         ExportConfig(pretrained_dir, "x", "onnx")
     for _ in range(2):  # the second export replaces the first one
@@ -470,6 +505,10 @@ def test_a_row_describes_a_format(
         written(pretrained_dir, out, to="onnx", precision="bfloat16")
         assert "on disk 0.3 MB" in capsys.readouterr().out
     assert seen == [("new.bin", 300_000)] * 2
+    for type_of_products, made in (("bfloat16", servers), ("float32", exact)):
+        assert len(made) == 2
+        for server in made:
+            assert server.encoder.albert.compute_dtype == type_of_products
 
 
 def test_a_full_disk_is_said(pretrained_dir, tmp_path, monkeypatch):
