@@ -23,6 +23,7 @@ from albert_tf.library.training_metrics import (
     is_of_keras,
     keras_metrics,
     loss_inputs,
+    weight_rows,
     with_output_axis,
 )
 from albert_tf.model.config import AlbertConfig
@@ -287,7 +288,7 @@ class NetworkModel(ModelWithTokenizer):
         """Return the weight of each row's loss, [B]."""
         weights = self.task.objective.loss_weights(batch)
         if sample_weight is not None:
-            weights *= tf.cast(sample_weight, tf.float32)
+            weights *= tf.cast(weight_rows(sample_weight), tf.float32)
         return weights
 
     def compute_loss(
@@ -296,7 +297,8 @@ class NetworkModel(ModelWithTokenizer):
         """Return the mean of the compiled loss, by default the task's loss."""
         objective = self.task.objective
         if not self.own_loss:
-            args = with_output_axis(objective, y), y_pred, sample_weight
+            weights = weight_rows(sample_weight)
+            args = with_output_axis(objective, y), y_pred, weights
             loss = keras.losses.get(*keras.tree.flatten(self.loss)[:1])
             if isinstance(objective, ClassObjective) and is_of_keras(loss):
                 args = adapted(loss, objective, *args)
@@ -325,4 +327,5 @@ class NetworkModel(ModelWithTokenizer):
         if isinstance(y_pred, dict):  # metrics use the first output
             y_pred = next(iter(y_pred.values()))
         y = with_output_axis(self.task.objective, y)
-        return super().compute_metrics(x, y, y_pred, sample_weight)
+        weights = weight_rows(sample_weight)
+        return super().compute_metrics(x, y, y_pred, weights)

@@ -51,6 +51,23 @@ def without_spare_axis(objective: TaskObjective, y: Any) -> Any:
     return (y if tf.is_tensor(y) else np.asarray(y))[..., 0]
 
 
+def weight_rows(weights: Any) -> Any:
+    """Return the weights of examples as [B]; [B, 1], for example, becomes [B].
+
+    The product of losses [B] and weights [B, 1] would be [B, B].
+
+    Raises:
+      InputError: if there is not one weight for each example.
+    """
+    if weights is None:
+        return None
+    weights = tf.convert_to_tensor(weights)
+    rule = "`sample_weight` must have one number for each example."
+    is_column = weights.shape[1:].as_list() in ([], [1])
+    require(is_column, rule, sample_weight=weights.shape)
+    return tf.reshape(weights, [-1])
+
+
 def with_output_axis(objective: TaskObjective, y: Any) -> Any:
     """Return the labels [B] of single numbers as [B, 1], as outputs are.
 

@@ -19,6 +19,7 @@ from albert_tf.library.models import (
 )
 from albert_tf.library.pretrained_model import load
 from albert_tf.model.layers import ALIASES
+from albert_tf.training.keras_optimizers import AdamW
 
 TEXTS, PAIRS = ["the film was good", "a bad plot"], ["so fine", "it is not"]
 Y = np.array([0, 1])
@@ -354,3 +355,19 @@ def test_labels_of_ids_have_many_forms(shallow, labels):
     assert model.evaluate(data) == wanted
     fitted = model.fit(ids, labels, validation_data=data, verbose=0)
     assert fitted.history["val_loss"] == [wanted]
+
+
+@pytest.mark.parametrize("loss", [None, "mse"])
+def test_weights_of_ids_may_be_a_column(shallow, loss):
+    """Weights [B, 1] and [B] give the same loss and metrics."""
+    model = compiled(Regressor, shallow, metrics=["mae"])
+    model.compile(AdamW(0.0), loss, weighted_metrics=["mae"], run_eagerly=True)
+    x, weights = model.tokenizer(TEXTS, max_length=16), np.array([1.0, 3.0])
+    wanted = model.test_on_batch(x, Y, weights)
+    assert model.test_on_batch(x, Y) != pytest.approx(wanted, rel=1e-3)
+    column = weights[:, None]
+    assert model.test_on_batch(x, Y, column) == pytest.approx(wanted)
+    data = tf.data.Dataset.from_tensors((x, Y, column))
+    assert model.evaluate(data, verbose=0) == pytest.approx(wanted)
+    with pytest.raises(InputError, match="one number for each example"):
+        model.test_on_batch(x, Y, np.ones([2, 16]))
