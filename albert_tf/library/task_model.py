@@ -360,6 +360,23 @@ class TaskModel(NetworkModel):
         finally:
             self._held_out = None
 
+    def _batch_labels(self, x: Any, y: Any) -> Any:
+        """Return the labels of a batch of ids in a form that Keras accepts."""
+        return y if has_text(x) else labels_of_ids(y, self.task)
+
+    def train_on_batch(
+        self, x, y=None, sample_weight=None, class_weight=None, **kwargs
+    ):
+        """Train on one batch of ids; labels and weights are as in `fit`."""
+        weights = user_data.class_numbers(plain(class_weight), self.task)
+        arguments = self._batch_labels(x, y), sample_weight, weights
+        return super().train_on_batch(x, *arguments, **kwargs)
+
+    def test_on_batch(self, x, y=None, sample_weight=None, **kwargs):
+        """Evaluate one batch of ids; labels and weights are as in `fit`."""
+        arguments = self._batch_labels(x, y), sample_weight
+        return super().test_on_batch(x, *arguments, **kwargs)
+
     def _check_official(self, of_ids: bool) -> None:
         """Raise `InputError` if official metrics are requested for ids."""
         rule = "Official metrics need texts and labels, not ids."

@@ -371,3 +371,16 @@ def test_weights_of_ids_may_be_a_column(shallow, loss):
     assert model.evaluate(data, verbose=0) == pytest.approx(wanted)
     with pytest.raises(InputError, match="one number for each example"):
         model.test_on_batch(x, Y, np.ones([2, 16]))
+
+
+@pytest.mark.parametrize("y", [["bad", "good"], [0, 1], [[0.0], [1.0]]])
+def test_a_batch_has_the_labels_and_weights_of_fit(shallow, y):
+    """Labels may be a list or names; class weights may be named."""
+    settings = {"classifier_dropout": 0.0, "seed": 2}
+    model = compiled(Classifier, shallow, ["bad", "good"], **settings)
+    x, labels = model.tokenizer(TEXTS, max_length=16), np.array([0, 1])
+    wanted = model.test_on_batch(x, labels, np.array([1.0, 3.0]))
+    assert model.test_on_batch(x, labels) != pytest.approx(wanted, rel=1e-3)
+    assert model.test_on_batch(x, y, np.array([1, 3])) == pytest.approx(wanted)
+    found = model.train_on_batch(x, y, class_weight={"good": 3.0})
+    assert found == pytest.approx(wanted)
