@@ -24,6 +24,37 @@ from albert_tf.base.local_patterns import local_glob
 from albert_tf.base.remote_files import RawRemoteFile, remote, remote_glob
 
 STANDARD_INPUT = "-"  # file name that means standard input
+DRIVE = re.compile(r"(^|,)[A-Za-z]:[\\/](?!/)")
+
+
+def expanded(paths: str) -> str:
+    """Expand `~/` to the home directory in paths separated by commas.
+
+    Shells expand `~/` only at the start of a word, not in `--output_dir=~/new`.
+    """
+    home = os.path.expanduser("~/")
+    return re.sub("(^|,)~/", lambda match: match[1] + home, paths)
+
+
+def local_path(name: str, value: Any) -> Any:
+    """Return a user's path or paths, with `~/` expanded.
+
+    Args:
+      name: the name of the setting or argument.
+      value: a path, several paths separated by commas, or a tuple of these;
+        other values are returned unchanged.
+
+    Raises:
+      InputError: if a path begins with a drive, as in Windows; on other
+        systems, it would be a new file or folder of this name.
+    """
+    if isinstance(value, tuple):
+        return tuple(local_path(name, x) for x in value)
+    if not isinstance(value, str):
+        return value
+    rule = "A path must not begin with a drive; in WSL, `C:/` is `/mnt/c/`."
+    require(not DRIVE.search(value), rule, **{name: value})
+    return expanded(value)
 
 
 def is_remote(path: str) -> bool:

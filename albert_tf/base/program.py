@@ -32,7 +32,7 @@ from typing import Any, TypeVar
 
 from absl import app, flags, logging
 
-from albert_tf.base import help_page, interrupts
+from albert_tf.base import files, help_page, interrupts
 from albert_tf.base.errors import InputError, near, require
 from albert_tf.base.processes import without_collection
 from albert_tf.base.removed_flags import absent_from, gone, without_removed
@@ -233,28 +233,6 @@ def _define_list(name: str, default: Any, help: str) -> None:
     flags.DEFINE_list(name, list(default or ()), help)
 
 
-DRIVE = re.compile(r"(^|,)[A-Za-z]:[\\/](?!/)")
-
-
-def _local_path(name: str, value: Any) -> Any:
-    """Expand `~/` to the home directory in a path or a list of paths.
-
-    Shells expand `~/` only at the start of a word, not in `--output_dir=~/new`.
-
-    Raises:
-      InputError: if a path begins with a drive, as in Windows; on other
-        systems, it would be a new file or folder of this name.
-    """
-    if isinstance(value, tuple):
-        return tuple(_local_path(name, x) for x in value)
-    if not isinstance(value, str):
-        return value
-    rule = "A path must not begin with a drive; in WSL, `C:/` is `/mnt/c/`."
-    require(not DRIVE.search(value), rule, **{name: value})
-    home = os.path.expanduser("~/")
-    return re.sub("(^|,)~/", lambda match: match[1] + home, value)
-
-
 # {key of `settings.FLAG_TYPES`: a function that defines a flag of this kind}
 DEFINERS: dict[tuple[type, ...], Callable] = {
     (bool,): flags.DEFINE_bool,
@@ -347,7 +325,7 @@ class Program:
             absent = self.required(field) and values[name] in (None, "")
             require(not absent, f"`{name}` must be given. Received: none")
         values |= {
-            name: _local_path(name, values[name])
+            name: files.local_path(name, values[name])
             for name, field in self.fields().items()
             if not field.metadata["literal"]
         }

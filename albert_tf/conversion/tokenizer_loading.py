@@ -47,7 +47,7 @@ def load_tokenizer(path: str | os.PathLike) -> Tokenizer:
       InputError: if there is no vocabulary, if there are several, or if a file
         is malformed.
     """
-    path = str(path)
+    path = files.local_path("path", str(path))
     has_json = files.exists(files.join(path, TOKENIZER_JSON))
     if has_json and "model" not in files.read_optional_json(
         path, TOKENIZER_JSON

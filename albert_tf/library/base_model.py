@@ -137,7 +137,7 @@ def open_model(
       InputError: if the path contains no model, or if the model's parts do not
         fit together.
     """
-    path = str(path)
+    path = files.local_path("path", str(path))
     require(
         is_model(path),
         "`path` must be a folder with a model: a model directory, an "
@@ -170,7 +170,7 @@ def write_model_dir(
     Readers expect float32, so weights of other types are converted.
     """
     require(is_path(path), "`path` must name a folder.", path=path)
-    path = files.without_slash(str(path))
+    path = files.without_slash(files.local_path("path", str(path)))
     rule = "`path` must be a new or empty folder; `overwrite=True` replaces a "
     rule += "model directory that contains no other files."
     if overwrite:
@@ -360,6 +360,7 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
         rule = "A file must be a `.keras` file; `.h5` cannot store a tokenizer."
         require(not str(filepath).endswith(".h5"), rule, filepath=filepath)
         if str(filepath).endswith(".keras"):
+            filepath = files.local_path("filepath", str(filepath))
             super().save(filepath, overwrite in (None, True), **kwargs)
             return
         write_model_dir(

@@ -153,19 +153,21 @@ def is_single_text(x: Any, extra_columns: Sequence) -> bool:
     if extra_columns:
         return True
     is_word, is_link = len(x.split()) == 1, files.is_remote(x)
+    path = files.expanded(x)
     if is_link and not is_word:
         return True
     if ending_of(x) in {*FORMATS, *ENDINGS}:
-        return not (is_word or files.exists(x))
+        return not (is_word or files.exists(path))
     if x.startswith(("http://", "https://")) or "/" not in x.strip("/"):
         return True
-    return not files.exists(x)
+    return not files.exists(path)
 
 
 def source_of(x: Any) -> str | InMemoryTable:
     """Return the path or table for a task to read."""
     rule = "`x` must be a list of texts, or the path of an existing table."
-    if isinstance(x, str):
+    if isinstance(x, str | os.PathLike):
+        x = files.local_path("x", os.fspath(x))
         require(files.exists(x), rule, x=x[:60])
     if isinstance(x, Mapping) and any(map(tf.is_tensor, x.values())):
         x = {name: listed(values, name) for name, values in x.items()}

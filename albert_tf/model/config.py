@@ -310,10 +310,11 @@ class AlbertConfig:
         Error messages name the setting and explain how to create a model
         directory.
         """
+        model_dir = files.local_path(setting, str(model_dir))
         path, named = files.join(model_dir, CONFIG_FILE), {setting: model_dir}
         command = (
             "`python -m albert_tf.convert_checkpoint "
-            f"--input={shlex.quote(str(model_dir))} --output=NEW "
+            f"--input={shlex.quote(model_dir)} --output=NEW "
             "--to=model_dir`"
         )
         require(

@@ -1,6 +1,7 @@
 """Models on disk, and pieces that are added to vocabularies."""
 
 import dataclasses
+import pathlib
 
 import keras
 import numpy as np
@@ -164,6 +165,43 @@ def test_no_folder_with_files_is_lost(
     with pytest.raises(InputError, match="`export_dir`"):
         model.export(path)
     assert {x.name for x in tmp_path.iterdir()} == {"sub", "thesis.txt"}
+
+
+def test_home_is_found(pretrained_dir, shallow, tmp_path, monkeypatch):
+    """`~/` means the home folder in every path, as in the programs.
+
+    Otherwise, `save` would write to a new folder called `~`. A path with a
+    drive is an error, because it would also name a new folder; a text with a
+    drive is a text.
+    """
+    (tmp_path / "home").mkdir()
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    model = albert_tf.load(pretrained_dir)
+    model.save("~/base")
+    model.save("~/base.keras")
+    for read in (
+        albert_tf.load,
+        albert_tf.load_tokenizer,
+        albert_tf.Preprocessor.load,
+        albert_tf.AlbertConfig.from_model_dir,
+        lambda path: Classifier.load(path, ["a", "b"]),
+    ):
+        assert read("~/base")
+        with pytest.raises(InputError, match="/mnt/c/"):
+            read("C:/base")
+    assert keras.models.load_model(tmp_path / "home/base.keras")
+    for path in ("C:/base", "C:/base.keras"):
+        with pytest.raises(InputError, match="/mnt/c/"):
+            model.save(path)
+    (tmp_path / "home/new reviews.csv").write_text("text\nGood.\nDull.\n")
+    classifier = Classifier.load(shallow, ["a", "b"])
+    for path in ("~/new reviews.csv", pathlib.Path("~/new reviews.csv")):
+        assert classifier.predict(path, verbose=0).shape == (2, 2)
+    for text in ("C:/ is full", "~/ is my home"):
+        assert classifier.predict(text, verbose=0).shape == (2,)
+    assert not list((tmp_path / "work").iterdir())
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
