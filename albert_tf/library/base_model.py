@@ -360,8 +360,7 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
         rule = "A file must be a `.keras` file; `.h5` cannot store a tokenizer."
         require(not str(filepath).endswith(".h5"), rule, filepath=filepath)
         if str(filepath).endswith(".keras"):
-            filepath = files.local_path("filepath", str(filepath))
-            super().save(filepath, overwrite in (None, True), **kwargs)
+            self._save_file(str(filepath), overwrite, **kwargs)
             return
         write_model_dir(
             filepath,
@@ -370,6 +369,21 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
             merged_weights(self, self.named_weights()),
             bool(overwrite),
         )
+
+    def _save_file(self, path: str, overwrite: bool | None, **kwargs) -> None:
+        """Write a `.keras` file atomically, which Keras does not do."""
+        path = files.local_path("filepath", path)
+        if overwrite is False:  # Keras asks before it replaces the file
+            super().save(path, overwrite, **kwargs)
+            return
+        files.make_folder(os.path.dirname(path) or ".")
+        with (
+            files.atomic_path(path) as temporary,
+            tempfile.TemporaryDirectory() as folder,
+        ):
+            whole = files.join(folder, "model.keras")
+            super().save(whole, **kwargs)
+            files.copy(whole, temporary)
 
     def export(self, filepath, format: str = "saved_model", **serving) -> None:
         """Export the model, as `python -m albert_tf.export` does.

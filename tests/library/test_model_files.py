@@ -204,6 +204,23 @@ def test_home_is_found(pretrained_dir, shallow, tmp_path, monkeypatch):
     assert not list((tmp_path / "work").iterdir())
 
 
+def test_a_keras_file_is_replaced_only_as_a_whole(shallow, tmp_path):
+    """A `.keras` file that cannot be written leaves the old file unchanged.
+
+    No part of a file remains. A missing folder is created.
+    """
+    path = tmp_path / "new/film.keras"
+    model = Classifier.load(shallow, ["a", "b"])
+    model.save(path)
+    before = path.read_bytes()
+    broken = Classifier.load(shallow, ["a", "b"])
+    broken.albert.pooler.save_own_variables = lambda store: store["no array"]
+    with pytest.raises(KeyError):
+        broken.save(path)
+    assert path.read_bytes() == before
+    assert [*path.parent.iterdir()] == [path]
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
 def test_programs_read_a_saved_model_of_any_type(shallow, tmp_path, dtype):
     """Saved weights are float32, rounded from the model's type.
