@@ -1,6 +1,5 @@
 """Errors name damaged records; to find a record, only its file is read."""
 
-import contextlib
 import dataclasses
 import re
 import threading
@@ -154,7 +153,7 @@ def test_fault_is_named_and_nothing_else_read(
     metadata = with_sizes(data_dir, metadata)
     looked_at.clear()
     with pytest.raises(InputError, match=re.escape(path + message)):
-        with input_pipeline.errors_explained(data_dir, metadata):
+        with input_pipeline.errors_explained({data_dir: metadata}):
             read_all(data_dir, metadata, split)
     assert looked_at == {path}
 
@@ -173,7 +172,7 @@ def test_a_fault_inside_the_features(data_dir, split, inside):
     rewrite(lambda r: [record])(path)
     metadata = with_sizes(data_dir, read_metadata(data_dir))
     with pytest.raises(InputError, match=re.escape(f"{path}, record 2")):
-        with input_pipeline.errors_explained(data_dir, metadata):
+        with input_pipeline.errors_explained({data_dir: metadata}):
             read_all(data_dir, metadata, split)
 
 
@@ -187,11 +186,8 @@ def test_the_folder_with_the_fault_is_named(tmp_path):
     rewrite(lambda r: [bytes([10, 2, 255, 255])])(path)
     stored = [with_sizes(folder, read_metadata(folder)) for folder in folders]
     with pytest.raises(InputError, match=re.escape(f"{path}, record 2")):
-        with contextlib.ExitStack() as stack:
-            for folder, found in zip(folders, stored, strict=True):
-                stack.enter_context(
-                    input_pipeline.errors_explained(folder, found)
-                )
+        run = dict(zip(folders, stored, strict=True))
+        with input_pipeline.errors_explained(run):
             read_all(folders[0], stored[0], EVAL)
 
 
@@ -203,7 +199,7 @@ def test_vanished_file_is_named(data_dir, looked_at, split):
     tf.io.gfile.remove(path)
     looked_at.clear()
     with pytest.raises(InputError, match=f"{path} is missing"):
-        with input_pipeline.errors_explained(data_dir, metadata):
+        with input_pipeline.errors_explained({data_dir: metadata}):
             read_all(data_dir, metadata, split)
     assert looked_at == {path}
 
@@ -227,7 +223,7 @@ def test_other_errors_pass_at_once(data_dir, looked_at, error):
     looked_at.clear()
     compile_failure = error(None, None, "Compilation failure: out of memory")
     with pytest.raises(error) as caught:
-        with input_pipeline.errors_explained(data_dir, metadata):
+        with input_pipeline.errors_explained({data_dir: metadata}):
             raise compile_failure
     assert caught.value is compile_failure
     assert looked_at == set()
@@ -320,12 +316,13 @@ def test_the_file_with_the_longest_name_is_meant(tmp_path):
     message = f"wrong [in {tmp_path}/a-b, record 3]\nat a node"
     (tmp_path / "a-b").write_bytes(b"123456789")
     with pytest.raises(InputError, match=f"{tmp_path}/a-b, damaged"):
-        input_pipeline._explained(message, str(tmp_path), described)
+        input_pipeline._explained(message, {str(tmp_path): described})
     tfrecord.write(str(tmp_path / "a-b"), [])
     entry = metadata.RecordFile("a-b", 0, 0)
     described = dataclasses.replace(described, splits={"train": (entry,)})
-    error = input_pipeline._explained(message, str(tmp_path), described)
+    error = input_pipeline._explained(message, {str(tmp_path): described})
     assert str(error).endswith(f"Received: {tmp_path}/a-b, record 3")
     assert (
-        input_pipeline._explained("of memory", str(tmp_path), described) is None
+        input_pipeline._explained("of memory", {str(tmp_path): described})
+        is None
     )

@@ -347,7 +347,7 @@ def test_wrong_records_are_named(corpus, tmp_path, sizes, message):
     with pytest.raises(InputError, match=message):
         input_pipeline.check_files(str(tmp_path / "out"), metadata)
     with pytest.raises(InputError, match=message):
-        with input_pipeline.errors_explained(str(tmp_path / "out"), metadata):
+        with input_pipeline.errors_explained({str(tmp_path / "out"): metadata}):
             batches = input_pipeline.train_batches(
                 str(tmp_path / "out"), metadata, batch_size=2, seed=0
             )

@@ -88,7 +88,7 @@ def read_batches(folder, name):
     where = str(folder)
     found = metadata.read_metadata(where)
     input_pipeline.check_files(where, found)
-    with input_pipeline.errors_explained(where, found):
+    with input_pipeline.errors_explained({where: found}):
         batches = pipeline.train_batches(where, found, batch_size=4, seed=1)
         for _ in batches.take(8):
             pass

@@ -6,7 +6,7 @@ Glossary: B batch, T tokens, P predictions.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import NamedTuple
@@ -334,17 +334,21 @@ def check_files(data_dir: str, metadata: Metadata) -> None:
 
 
 def _explained(
-    message: str, data_dir: str, metadata: Metadata
+    message: str, folders: Mapping[str, Metadata]
 ) -> InputError | None:
     """Return the error for the file that a message names, or None if unknown.
 
     TensorFlow's parser names no file if the contents of a record's `features`
     cannot be parsed. In this case, all files are searched for the fault.
     """
-    paths = {entry_path(data_dir, e): (s, e) for s, e in metadata.entries()}
+    paths = {
+        entry_path(folder, entry): (metadata, split, entry)
+        for folder, metadata in folders.items()
+        for split, entry in metadata.entries()
+    }
 
     def fault_in(path: str) -> str:
-        split, entry = paths[path]
+        metadata, split, entry = paths[path]
         wrong = _file_fault(path, entry)
         return wrong or _first_fault(path, metadata, split)
 
@@ -352,20 +356,21 @@ def _explained(
     if path is not None:
         excerpt = message[message.index(path) :].splitlines()[0].rstrip("]")
         return _refusal(fault_in(path) or excerpt)
-    if UNPARSED in message:
-        # If no fault is found, the record is in another folder of the run.
-        fault = next(filter(None, map(fault_in, paths)), "")
-        return _refusal(fault) if fault else None
-    return None
+    faults = map(fault_in, paths) if UNPARSED in message else ()
+    fault = next(filter(None, faults), "")
+    return _refusal(fault) if fault else None
 
 
 @contextlib.contextmanager
-def errors_explained(data_dir: str, metadata: Metadata) -> Iterator[None]:
+def errors_explained(folders: Mapping[str, Metadata]) -> Iterator[None]:
     """Convert TensorFlow errors about damaged records to `InputError`.
 
     This module ensures that almost all of these errors name the file. Other
     errors, such as compiler errors, are raised unchanged, without reading any
     record.
+
+    Args:
+      folders: {folder or globs of records: metadata}.
     """
     try:
         yield
@@ -373,6 +378,6 @@ def errors_explained(data_dir: str, metadata: Metadata) -> Iterator[None]:
         # A message that quotes bytes becomes a UnicodeDecodeError.
         is_text = isinstance(error, tf.errors.OpError)
         message = error.message if is_text else error.object.decode("latin-1")
-        if fault := _explained(message, data_dir, metadata):
+        if fault := _explained(message, folders):
             raise fault from error
         raise

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.base.errors import require
+from albert_tf.data.records.input_pipeline import errors_explained
 from albert_tf.training import checkpoint_files, history
 from albert_tf.training.clock import CLOSING_SECONDS, BudgetClock
 from albert_tf.training.distribution import faster, of_chief, require_alike
@@ -123,7 +124,7 @@ def measure(setup: Setup, target_seconds: float) -> tuple[float, float]:
     """
     start = time.monotonic()
     trainer = setup.trainer()
-    with run_setup.errors_explained(setup.folders):
+    with errors_explained(setup.folders):
         seconds, measuring = time_steps(setup, trainer, target_seconds)
     del trainer
     gc.collect()

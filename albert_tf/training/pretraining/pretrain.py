@@ -27,7 +27,7 @@ from albert_tf.training.hooks import (
 )
 from albert_tf.training.model_card import write_card
 from albert_tf.training.optimizer import OptimizerConfig
-from albert_tf.training.pretraining import run_setup, warm_start
+from albert_tf.training.pretraining import warm_start
 from albert_tf.training.pretraining.budget import Budget
 from albert_tf.training.pretraining.informed_start import start_new
 from albert_tf.training.pretraining.run_setup import (
@@ -218,7 +218,7 @@ def train_and_evaluate(
     metrics_of = functools.partial(evaluate, run, setup.folders)
     peak = distribution.peak_flops(setup.devices, setup.strategy)
     monitor_of = functools.partial(make_monitor, peak_flops=peak)
-    explained = run_setup.errors_explained(setup.folders)
+    explained = input_pipeline.errors_explained(setup.folders)
     with naming_last_checkpoint(run), explained:
         if not run.last_good:
             start(setup, run.trainer)

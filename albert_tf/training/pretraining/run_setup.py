@@ -1,9 +1,8 @@
 """The setup of a run: the settings, and the inputs that they name."""
 
-import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -306,17 +305,6 @@ def read(data_dir: str, config: AlbertConfig, trains: bool) -> Folders:
 def fingerprint(folders: Folders) -> str:
     """Return a fingerprint of all training records."""
     return ", then ".join(m.fingerprint() for m in folders.values())
-
-
-@contextlib.contextmanager
-def errors_explained(folders: Folders) -> Iterator[None]:
-    """Convert errors about damaged records in any folder to `InputError`."""
-    with contextlib.ExitStack() as stack:
-        for folder, metadata in folders.items():
-            stack.enter_context(
-                input_pipeline.errors_explained(folder, metadata)
-            )
-        yield
 
 
 def make_trainer(
