@@ -1,5 +1,6 @@
 """Conversion of the arguments of `fit` and `predict` to a task's tables."""
 
+import dataclasses
 import itertools
 import os
 from collections.abc import Mapping, Sequence
@@ -204,6 +205,7 @@ def read_examples(task: Task, part: str, x: Any, y: Any) -> Sequence[Any]:
     rule += "`tf.data.Dataset.from_generator`. Received: none"
     has_labels = task.unlabeled or y is not None or named
     require(part == "predict" or has_labels, rule)
+    shares = None
     if named:
         source = source_of(x)
         task = task if isinstance(source, str) else task.without_ids()
@@ -211,13 +213,16 @@ def read_examples(task: Task, part: str, x: Any, y: Any) -> Sequence[Any]:
         task, labels = task.in_memory(), None
         columns = task.table(width_of(x), y is not None)
         if y is not None:
-            y = label_list(y, getattr(task, "labels", ()))
-            labels = task.table_labels(y)
+            listed_labels = label_list(y, getattr(task, "labels", ()))
+            labels, shares = task.cells_and_shares(listed_labels)
         source = table_of(x, labels, columns)
     examples = task.read(part, source)
     rule = "There must be at least one example."
     require(examples, rule, x=str(source)[:60])
-    return examples if y is None else task.with_shares(examples, y)
+    if shares is None:
+        return examples
+    pairs = zip(examples, shares, strict=True)
+    return [dataclasses.replace(e, shares=row) for e, row in pairs]
 
 
 def check_weights(weights: Any, examples: Sequence) -> None:

@@ -268,17 +268,6 @@ class ClassTask(SentenceTask):
     def head_arguments(self):
         return (len(self.labels),)
 
-    def shares(self, labels: list) -> np.ndarray | None:
-        """Return class shares [N, C], or None if the labels are not shares."""
-        return shares_in(labels, self.labels, self.many_label_columns)
-
-    def with_shares(self, examples, labels):
-        shares = self.shares(labels)
-        if shares is None:
-            return examples
-        pairs = zip(examples, shares, strict=True)
-        return [dataclasses.replace(e, shares=row) for e, row in pairs]
-
 
 class Classification(ClassTask):
     """A task that assigns one of several classes."""
@@ -291,11 +280,11 @@ class Classification(ClassTask):
         text = label_text(values[0], where)
         return text and class_named(text, self.labels, where)
 
-    def table_labels(self, labels):
-        shares = self.shares(labels)
+    def cells_and_shares(self, labels):
+        shares = shares_in(labels, self.labels, are_sets=False)
         if shares is None:
-            return super().table_labels(labels)
-        return [self.labels[i] for i in shares.argmax(axis=1)]
+            return super().cells_and_shares(labels)
+        return [self.labels[i] for i in shares.argmax(axis=1)], shares
 
     def fitted(self, examples):
         return self.with_labels({example.label for example in examples})
@@ -382,9 +371,11 @@ class MultiLabel(ClassTask):
             for e in examples
         ]
 
-    def table_labels(self, labels):
-        shares = self.shares(labels)
-        return labels if shares is None else (shares > 0.5).astype(int).tolist()
+    def cells_and_shares(self, labels):
+        shares = shares_in(labels, self.labels, are_sets=True)
+        if shares is None:
+            return labels, None
+        return (shares > 0.5).astype(int).tolist(), shares
 
     def fitted(self, examples):
         return self.with_labels({x for e in examples for x in e.label})

@@ -256,15 +256,16 @@ class Task(abc.ABC):
         """
         return self
 
-    def table_labels(self, labels: list) -> list:
-        """Return labels in the form of cells; unpack lists of one item."""
-        return [
+    def cells_and_shares(self, labels: list) -> tuple[list, Any]:
+        """Return labels in the form of cells, and the shares of the classes.
+
+        Lists of one item are unpacked. The shares are an array [N, C], or None
+        if the labels are not shares.
+        """
+        cells = [
             x[0] if isinstance(x, list) and len(x) == 1 else x for x in labels
         ]
-
-    def with_shares(self, examples: Sequence[Any], labels: list) -> Sequence:
-        """Return the examples, with any class shares that `labels` contains."""
-        return examples
+        return cells, None
 
     def distinct_texts(self, examples: Sequence[Any]) -> Sequence | None:
         """Return the texts that a batch must not repeat.

@@ -205,8 +205,8 @@ class TokenClassification(Task):
     def in_memory(self):
         return dataclasses.replace(self, id_column="")
 
-    def table_labels(self, labels):
-        return labels
+    def cells_and_shares(self, labels):
+        return labels, None
 
     def read(self, part, path) -> list[Sentence]:
         columns = self.word_column, self.tag_column

@@ -180,7 +180,7 @@ def test_sets_of_classes(tmp_path):
     assert [p.label for p in predictions] == [("x", "z"), (), ("x", "z")]
     even = task.predictions([], {"logits": np.zeros([1, 3], np.float32)}, None)
     assert even[0].label == ()  # a class must be more likely than not
-    assert task.table_labels([[0.5, 0.75, 0.25]]) == [[0, 1, 0]]
+    assert task.cells_and_shares([[0.5, 0.75, 0.25]])[0] == [[0, 1, 0]]
 
 
 def test_sets_in_columns_of_0_and_1(tmp_path):

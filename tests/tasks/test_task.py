@@ -293,8 +293,9 @@ def test_a_setting_that_a_kind_needs(tmp_path):
 
 def test_a_label_in_a_list():
     """In a column of labels, a list with one item is replaced by the item."""
-    labels = find("multiple_choice").table_labels([[1], 2, [1, 2], [], "x"])
-    assert labels == [1, 2, [1, 2], [], "x"]
+    labels = [[1], 2, [1, 2], [], "x"]
+    cells = find("multiple_choice").cells_and_shares(labels)[0]
+    assert cells == [1, 2, [1, 2], [], "x"]
 
 
 def test_the_task_of_another_model():
