@@ -19,9 +19,14 @@ import tensorflow as tf
 
 from albert_tf.model import ops
 from albert_tf.model.config import ACTIVATIONS, AlbertConfig
-from albert_tf.model.layers import AlbertNetwork, ConfiguredLayer, registered
+from albert_tf.model.layers import (
+    PLAIN,
+    AlbertNetwork,
+    ConfiguredLayer,
+    Weights,
+    registered,
+)
 from albert_tf.model.ops import attention_products, dropout, flattened, fold_in
-from albert_tf.model.shared_layers import PLAIN, Weights
 
 # Added to the attention scores of padding, as in the release.
 MASK_BIAS = -10000.0

@@ -14,8 +14,7 @@ import tensorflow as tf
 from albert_tf.model import ops
 from albert_tf.model.albert import AlbertModel
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.layers import AlbertNetwork, registered
-from albert_tf.model.shared_layers import rematerialized
+from albert_tf.model.layers import AlbertNetwork, registered, rematerialized
 
 HEADS = ("symbols/", "words/")  # prefixes of the heads' variable names
 # The maximum number of word logits in memory, which take 64 MB in float32.

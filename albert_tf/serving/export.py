@@ -24,7 +24,7 @@ from albert_tf.base.settings import (
     variant,
 )
 from albert_tf.model.config import CONFIG_FILE
-from albert_tf.model.shared_layers import EncoderLoop
+from albert_tf.model.layers import EncoderLoop
 from albert_tf.serving import litert, onnx_file, tensorflow_serving
 from albert_tf.serving.litert_runner import MODEL_FILE
 from albert_tf.serving.server import ServedModel, load_server, served_task

@@ -24,7 +24,7 @@ from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.data.records.input_pipeline import batch_spec
 from albert_tf.model.config import AlbertConfig, training_flops
-from albert_tf.model.shared_layers import EncoderLoop, encoder_loop
+from albert_tf.model.layers import EncoderLoop, encoder_loop
 from albert_tf.tpu.chips import Topology
 from albert_tf.tpu.compiler import (
     Compiled,

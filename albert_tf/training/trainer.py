@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from albert_tf.base.errors import require
 from albert_tf.base.settings import RunFact, facts
+from albert_tf.model.layers import encoder_loop
 from albert_tf.model.ops import choose_xla, fold_in, is_tpu
-from albert_tf.model.shared_layers import encoder_loop
 from albert_tf.training.distribution import all_sum, distribute, on_devices
 from albert_tf.training.evaluator import Evaluator
 from albert_tf.training.objectives import Batch, Objective

@@ -11,7 +11,7 @@ from albert_tf.base.settings import (
     setting,
     variant,
 )
-from albert_tf.model.shared_layers import AUTO, LOOPS, REMATERIALIZE
+from albert_tf.model.layers import AUTO, LOOPS, REMATERIALIZE
 
 MOST_EXAMPLES = 2**20  # maximum number of examples in a batch
 

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework import ops
 
-from albert_tf.model import shared_layers
+from albert_tf.model.layers import rematerialized
 from albert_tf.model.ops import (
     cross_entropy,
     custom_gradient,
@@ -30,7 +30,7 @@ def norm(x):
 
 
 def recomputed(x):
-    call = shared_layers.rematerialized(lambda x, number: tf.sin(x))
+    call = rematerialized(lambda x, number: tf.sin(x))
     return call(x, 0)
 
 

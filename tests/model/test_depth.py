@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from reference import albert_numpy
 
-from albert_tf.model.shared_layers import ON_TPU, PLAIN
+from albert_tf.model.layers import ON_TPU, PLAIN
 
 
 def at_depth(layers, loop=PLAIN, **changes):

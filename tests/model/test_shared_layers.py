@@ -11,8 +11,7 @@ import tensorflow as tf
 import tiny
 
 from albert_tf.base.errors import InputError
-from albert_tf.model.ops import dropout, fold_in
-from albert_tf.model.shared_layers import (
+from albert_tf.model.layers import (
     ON_TPU,
     PLAIN,
     EncoderLoop,
@@ -20,6 +19,7 @@ from albert_tf.model.shared_layers import (
     encoder_loop,
     rematerialized,
 )
+from albert_tf.model.ops import dropout, fold_in
 from albert_tf.training.checkpoints import named_variables
 from albert_tf.training.training_config import TrainingConfig
 
