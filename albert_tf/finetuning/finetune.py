@@ -44,8 +44,8 @@ from albert_tf.training import checkpoints, distribution
 from albert_tf.training.evaluator import Evaluator
 from albert_tf.training.history import RunResult
 from albert_tf.training.hooks import StopInTime, check_hooks
+from albert_tf.training.optimizer import with_rate
 from albert_tf.training.run import Hook
-from albert_tf.training.schedules import with_rate
 from albert_tf.training.workers import explaining_lost_workers
 
 

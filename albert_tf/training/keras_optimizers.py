@@ -10,8 +10,12 @@ import tensorflow as tf
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import plain, positive
 from albert_tf.model.layers import registered
-from albert_tf.training.optimizer import Optimizer, OptimizerConfig
-from albert_tf.training.schedules import RATE_AT_4096, SCHEDULES
+from albert_tf.training.optimizer import (
+    RATE_AT_4096,
+    SCHEDULES,
+    Optimizer,
+    OptimizerConfig,
+)
 
 
 @registered

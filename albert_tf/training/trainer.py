@@ -20,8 +20,7 @@ from albert_tf.model.ops import choose_xla, fold_in, is_tpu
 from albert_tf.training.distribution import all_sum, distribute, on_devices
 from albert_tf.training.evaluator import Evaluator
 from albert_tf.training.objectives import Batch, Objective
-from albert_tf.training.optimizer import Optimizer, OptimizerConfig
-from albert_tf.training.schedules import RunRate
+from albert_tf.training.optimizer import Optimizer, OptimizerConfig, RunRate
 from albert_tf.training.training_config import MASKS, TrainingConfig
 
 

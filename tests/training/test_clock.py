@@ -10,10 +10,9 @@ import tensorflow as tf
 
 from albert_tf.training.clock import BudgetClock, Clock, Pace, next_stop
 from albert_tf.training.keras_optimizers import WarmupDecay
-from albert_tf.training.optimizer import OptimizerConfig
+from albert_tf.training.optimizer import OptimizerConfig, RunRate
 from albert_tf.training.phases import Phase, phase_at
 from albert_tf.training.run import Run
-from albert_tf.training.schedules import RunRate
 
 HOURS = 0.25
 PLANNED = 1000

@@ -12,8 +12,7 @@ from tiny_runs import eagerly
 
 from albert_tf.base.errors import InputError
 from albert_tf.training.keras_optimizers import AdamW, Lamb, WarmupDecay
-from albert_tf.training.optimizer import Optimizer, OptimizerConfig
-from albert_tf.training.schedules import RunRate
+from albert_tf.training.optimizer import Optimizer, OptimizerConfig, RunRate
 
 SHAPES = {
     "kernel": (300, 256),  # large enough for the compiled update

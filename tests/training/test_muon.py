@@ -12,8 +12,7 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from albert_tf.training.optimizer import Optimizer, OptimizerConfig
-from albert_tf.training.schedules import RunRate
+from albert_tf.training.optimizer import Optimizer, OptimizerConfig, RunRate
 from albert_tf.training.update_rules import (
     MATRICES,
     RMS,

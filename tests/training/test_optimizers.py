@@ -15,13 +15,14 @@ from tiny_runs import eagerly
 from albert_tf.base.errors import InputError
 from albert_tf.training.optimizer import (
     AVERAGE,
+    SCHEDULES,
     Optimizer,
     OptimizerConfig,
     WeightAverage,
     clip,
+    with_rate,
 )
 from albert_tf.training.pretraining.run_setup import with_compat
-from albert_tf.training.schedules import SCHEDULES, with_rate
 from albert_tf.training.training_config import TrainingConfig
 from albert_tf.training.update_rules import (
     FUSED_SIZE,

@@ -12,14 +12,13 @@ from properties import examples
 
 from albert_tf.data.records.metadata import Metadata
 from albert_tf.training.clock import LAST_SHARE, BudgetClock, Clock
-from albert_tf.training.optimizer import OptimizerConfig
+from albert_tf.training.optimizer import SCHEDULES, OptimizerConfig, RunRate
 from albert_tf.training.phases import (
     examples_read,
     make_phases,
     phase_at,
     read_schedules,
 )
-from albert_tf.training.schedules import SCHEDULES, RunRate
 
 
 @st.composite

@@ -47,9 +47,8 @@ from albert_tf.training import (
 )
 from albert_tf.training.distribution import DistributionConfig, with_dtype
 from albert_tf.training.objectives import PhonemeObjective, PretrainingObjective
-from albert_tf.training.optimizer import OptimizerConfig
+from albert_tf.training.optimizer import OptimizerConfig, with_rate
 from albert_tf.training.pretraining import warm_start
-from albert_tf.training.schedules import with_rate
 from albert_tf.training.trainer import Trainer
 from albert_tf.training.training_config import TrainingConfig
 
