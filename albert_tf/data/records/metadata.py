@@ -28,6 +28,7 @@ import posixpath
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -123,6 +124,46 @@ class Metadata:
         """Write `metadata.json`."""
         values = {"version": VERSION} | dataclasses.asdict(self)
         files.write_json(files.join(data_dir, METADATA_FILE), values)
+
+
+def value_limits(metadata: Metadata) -> dict[str, int]:
+    """Return {integer feature: number of legal values, or 0 if unknown}.
+
+    Legal values start at 0. The features are those of phoneme records or, for
+    text, of static and dynamic records together.
+    """
+    ids, tokens = metadata.vocab_size, metadata.max_seq_length
+    if metadata.task == PHONEMES:
+        return {"symbol_ids": ids, "word_ids": metadata.statistics[LABELS]}
+    limits = dict.fromkeys(("token_ids", "input_ids", "masked_lm_ids"), ids)
+    flags = "input_mask", "segment_ids", "next_sentence_labels"
+    return (
+        limits
+        | dict.fromkeys(flags, 2)
+        | {"masked_lm_positions": tokens, "segment_lengths": tokens - 2}
+    )
+
+
+def are_legal(values: Any, limit: int) -> Any:
+    """Return whether integers are legal, as a boolean array or tensor.
+
+    Args:
+      values: an array or a tensor.
+      limit: the number of legal values, which start at 0; or 0 if the number is
+        unknown, so that only negative values are illegal.
+    """
+    return (values >= 0) & ((values < limit) | (limit == 0))
+
+
+def static_sizes(metadata: Metadata) -> dict[str, int]:
+    """Return {feature: number of values} for a static or phoneme record."""
+    if metadata.task == PHONEMES:
+        return dict.fromkeys(value_limits(metadata), metadata.max_seq_length)
+    return (
+        dict.fromkeys(MASKED_NAMES[:3], metadata.max_seq_length)
+        | dict.fromkeys(MASKED_NAMES[3:], metadata.max_predictions_per_seq)
+        | {"next_sentence_labels": 1}
+    )
 
 
 def _legal(metadata: Metadata) -> Metadata:

@@ -22,9 +22,11 @@ import tensorflow as tf
 from albert_tf.data.layout import Masker, id_type, vocabulary_beside
 from albert_tf.data.masking import DYNAMIC, STATIC, Draws
 from albert_tf.data.phoneme_masking import mask_words
-from albert_tf.data.records.metadata import MASKED_NAMES, PHONEMES, Metadata
-from albert_tf.data.records.record_checks import (
-    legal,
+from albert_tf.data.records.metadata import (
+    MASKED_NAMES,
+    PHONEMES,
+    Metadata,
+    are_legal,
     static_sizes,
     value_limits,
 )
@@ -89,7 +91,7 @@ def check_values(
     checks = []
     for name, limit in value_limits(metadata).items():
         if name in batch:
-            valid = tf.reduce_all(legal(batch[name], limit), axis=1)
+            valid = tf.reduce_all(are_legal(batch[name], limit), axis=1)
             fault = f"`{name}` contains an illegal value"
             checks.append(require_all(valid, names, fault))
     with tf.control_dependencies(checks):

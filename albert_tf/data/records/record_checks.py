@@ -1,62 +1,20 @@
-"""The legal contents of records, and checks of a record against its metadata.
+"""Checks of a record against its metadata.
 
 This module needs only NumPy; `parsing.py` performs the same checks in a graph.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from albert_tf.data.layout import id_type
 from albert_tf.data.masking import DYNAMIC
 from albert_tf.data.records.metadata import (
-    LABELS,
-    MASKED_NAMES,
-    PHONEMES,
     Metadata,
+    are_legal,
+    static_sizes,
+    value_limits,
 )
-
-
-def value_limits(metadata: Metadata) -> dict[str, int]:
-    """Return {integer feature: number of legal values, or 0 if unknown}.
-
-    Legal values start at 0. The features are those of phoneme records or, for
-    text, of static and dynamic records together.
-    """
-    ids, tokens = metadata.vocab_size, metadata.max_seq_length
-    if metadata.task == PHONEMES:
-        return {"symbol_ids": ids, "word_ids": metadata.statistics[LABELS]}
-    limits = dict.fromkeys(("token_ids", "input_ids", "masked_lm_ids"), ids)
-    flags = "input_mask", "segment_ids", "next_sentence_labels"
-    return (
-        limits
-        | dict.fromkeys(flags, 2)
-        | {"masked_lm_positions": tokens, "segment_lengths": tokens - 2}
-    )
-
-
-def legal(values: Any, limit: int) -> Any:
-    """Return whether integers are legal, as a boolean array or tensor.
-
-    Args:
-      values: an array or a tensor.
-      limit: the number of legal values, which start at 0; or 0 if the number is
-        unknown, so that only negative values are illegal.
-    """
-    return (values >= 0) & ((values < limit) | (limit == 0))
-
-
-def static_sizes(metadata: Metadata) -> dict[str, int]:
-    """Return {feature: number of values} for a static or phoneme record."""
-    if metadata.task == PHONEMES:
-        return dict.fromkeys(value_limits(metadata), metadata.max_seq_length)
-    return (
-        dict.fromkeys(MASKED_NAMES[:3], metadata.max_seq_length)
-        | dict.fromkeys(MASKED_NAMES[3:], metadata.max_predictions_per_seq)
-        | {"next_sentence_labels": 1}
-    )
-
 
 # The number of values of each feature in a dynamic record.
 DYNAMIC_SIZES = {
@@ -88,7 +46,7 @@ def _check_lists(feature, sizes: dict[str, int]) -> None:
 def _check_values(name: str, values: Sequence, limit: int) -> None:
     """Raise `ValueError` for an illegal value of a feature."""
     values = np.asarray(values)
-    illegal = values[~legal(values, limit)]
+    illegal = values[~are_legal(values, limit)]
     if len(illegal):
         legal_values = f"from 0 to {limit - 1}" if limit else "0 or greater"
         raise ValueError(

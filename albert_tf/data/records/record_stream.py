@@ -22,8 +22,9 @@ from albert_tf.data.records.metadata import (
     TRAIN,
     Metadata,
     entry_path,
+    static_sizes,
 )
-from albert_tf.data.records.record_checks import check_record, static_sizes
+from albert_tf.data.records.record_checks import check_record
 
 # Number of records that are shuffled together.
 SHUFFLE_BLOCK = 1 << 14
