@@ -17,7 +17,7 @@ from albert_tf.training.checkpoints import named_variables
 from albert_tf.training.distribution import all_sum, distribute, on_devices
 from albert_tf.training.health import require_finite
 from albert_tf.training.history import means_of
-from albert_tf.training.objectives import Batch, Objective
+from albert_tf.training.objectives import Batch, Objective, report_of
 
 # A function that creates a finite dataset of global batches; examples with a
 # weight of 0 pad the last batch. The function is called once per host, on the
@@ -79,17 +79,6 @@ class Evaluator:
         self.names = (*losses, *objective.metrics)
         self._prediction_steps: dict[tuple, Callable] = {}
 
-    def report(self, batch: Batch, sums: dict, metrics: dict) -> tf.Tensor:
-        """Return the sums and weights for `names`, float32 [2, len(names)].
-
-        `sums` and `metrics` are the results of `Objective.losses` for the
-        batch.
-        """
-        weights = self.objective.weights(batch)
-        pairs = [(sums[term], weights[term]) for term in self.objective.terms]
-        pairs += [metrics[name] for name in self.objective.metrics]
-        return tf.stack([[s for s, _ in pairs], [w for _, w in pairs]])
-
     def summarize(self, report: np.ndarray) -> dict[str, float]:
         """Convert a report to means, with the total `loss` first."""
         return means_of(self.names, report)
@@ -118,7 +107,7 @@ class Evaluator:
     def replica_step(self, batch: Batch) -> tf.Tensor:
         """Evaluate this replica's batch; return the replicas' summed report."""
         sums, metrics = self.objective.losses(self.model, batch, None)
-        return all_sum(self.report(batch, sums, metrics))
+        return all_sum(report_of(self.objective, batch, sums, metrics))
 
     @functools.cached_property
     def _evaluation_step(self):

@@ -41,6 +41,19 @@ class Objective(Protocol):
         """
 
 
+def report_of(
+    objective: Objective, batch: Batch, sums: dict, metrics: dict
+) -> tf.Tensor:
+    """Return the sums and weights of all terms and metrics, float32 [2, names].
+
+    `sums` and `metrics` are the results of `Objective.losses` for the batch.
+    """
+    weights = objective.weights(batch)
+    pairs = [(sums[term], weights[term]) for term in objective.terms]
+    pairs += [metrics[name] for name in objective.metrics]
+    return tf.stack([[s for s, _ in pairs], [w for _, w in pairs]])
+
+
 def pair_weights(batch: Batch) -> tf.Tensor:
     """Return the weights [B] of examples in the loss on sentence order.
 

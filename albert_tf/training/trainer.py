@@ -19,7 +19,7 @@ from albert_tf.model.layers import encoder_loop
 from albert_tf.model.ops import choose_xla, fold_in, is_tpu
 from albert_tf.training.distribution import all_sum, distribute, on_devices
 from albert_tf.training.evaluator import Evaluator
-from albert_tf.training.objectives import Batch, Objective
+from albert_tf.training.objectives import Batch, Objective, report_of
 from albert_tf.training.optimizer import Optimizer, OptimizerConfig, RunRate
 from albert_tf.training.training_config import MASKS, TrainingConfig
 
@@ -28,7 +28,7 @@ class StepSums(NamedTuple):
     """The results of several steps.
 
     Attributes:
-      report: float32 [2, names], the sum of `Evaluator.report` over the steps,
+      report: float32 [2, names], the sum of `report_of` over the steps,
         excluding those whose loss or gradient was not finite.
       norm: the largest gradient norm of the same steps.
       first_bad: the first step, counted from 0, whose loss or gradient was
@@ -280,7 +280,8 @@ class Trainer:
             tf.math.divide_no_nan(sums[term], divisors[term])
             for term in self.objective.terms
         ]
-        return tf.add_n(means), self.evaluator.report(batch, sums, metrics)
+        report = report_of(self.objective, batch, sums, metrics)
+        return tf.add_n(means), report
 
     def _differentiate(self, tape, loss, extra: Sequence[tf.Tensor] = ()):
         """Return gradients with respect to the trained weights and `extra`."""
