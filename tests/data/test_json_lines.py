@@ -91,8 +91,9 @@ def test_records_without_a_text(
     assert (counts["bad_rows"], counts["bad_lines"]) == (2, 0)
     error = text_formats.first_bad_item(counts)
     assert first in error and error.endswith("x.jsonl, line 4")
-    with pytest.raises(InputError, match="--on_bad_text=skip.*, line 4$"):
-        read(path)
+    for choice in "fail", "replace":  # only bytes can be replaced
+        with pytest.raises(InputError, match="--on_bad_text=skip.*, line 4$"):
+            read(path, on_bad_text=choice)
     path = write(tmp_path / "y.jsonl", b'{"text": "\xff"}\n' + content)
     found, counts = read(path, on_bad_text="skip")
     assert (counts["bad_rows"], counts["bad_lines"]) == (2, 1)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from albert_tf.data.builder import local_runner, text_blocks
+from albert_tf.data.builder import local_runner, shards, text_blocks
 from albert_tf.data.builder.build_settings import BuildConfig
 from albert_tf.data.builder.shards import ShardStore
 from albert_tf.data.builder.text_formats import ReadingConfig
@@ -62,6 +62,20 @@ def test_progress_of_reading(tmp_path, monkeypatch, shown, size, steps):
     assert again.done and again.counts == store.counts
     assert (tmp_path / "shard-00001").read_bytes() == b"abcabc"
     local_runner.fill(again, ["a", "b"], RECIPE, None)  # nothing is left to do
+
+
+def test_shards_are_written_when_a_buffer_is_full(tmp_path, monkeypatch):
+    """Frames are collected until they have `BUFFER_BYTES`, and then written."""
+    monkeypatch.setattr(shards, "BUFFER_BYTES", 10)
+    store, sizes = ShardStore(str(tmp_path), 2), []
+    for _ in range(5):
+        store.add({0: b"abc", 1: b"de"}, Counter(blocks=1))
+        sizes.append(
+            [(tmp_path / f"shard-0000{i}").stat().st_size for i in (0, 1)]
+        )
+    assert sizes == [[0, 0], [6, 4], [6, 4], [12, 8], [12, 8]]
+    again = ShardStore(str(tmp_path), 2)
+    assert again.counts == {"blocks": 4} and not again.done
 
 
 def test_progress_never_exceeds_the_total(tmp_path, monkeypatch, capsys):

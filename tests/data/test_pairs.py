@@ -96,6 +96,23 @@ def test_neither_ends_nor_lengths_tell_the_order(policy, length):
         assert (docs.ids[end - 1] == STOP).all()
 
 
+@pytest.mark.parametrize("policy", ["split", "drop", "keep"])
+def test_pairs_are_in_random_order(policy):
+    """The order of pairs does not depend on their positions in the text.
+
+    It does not depend on their labels either, or on whether they have a B.
+    """
+    rng = np.random.default_rng(16)
+    sizes = (3, 9, 14, 80)
+    _, _, made, _ = make(rng, sizes, 2000, single_segment_policy=policy)
+    start, _, _ = chunks(made)
+    alone = ~made.paired()
+    for values in (start, made.swapped, *([alone] if alone.any() else [])):
+        correlation = np.corrcoef(values, np.arange(len(made)))[0, 1]
+        assert abs(correlation) < 4 / np.sqrt(len(made))
+    assert len(made) > 1000 and alone.any() == (policy == "keep")
+
+
 def test_cut_falls_evenly_on_sentence_boundaries():
     """A chunk is equally likely to be split at any boundary inside it."""
     docs, _, made, _ = make(

@@ -23,7 +23,9 @@ def test_documents(tmp_path):
     """
     content = "\ufeff\r\n a b \nc\r\n\r\n\n \t\n\u00a0\nd\n\u200b\u200e\ne"
     path = write(tmp_path / "x.txt", content)
-    assert read(path)[0] == [["a b", "c"], ["d"], ["e"]]
+    found, counts = read(path)
+    assert found == [["a b", "c"], ["d"], ["e"]]
+    assert not counts["empty_documents"]
 
 
 @pytest.mark.parametrize("blank", ["", "\u00a0", "\u200b\ufeff"])
