@@ -123,6 +123,19 @@ def test_letters_that_english_does_not_have():
     assert beyond == "é\u0301жカー"
 
 
+def test_letters_are_counted_whenever_a_buffer_is_full(monkeypatch):
+    """Texts are collected until they have `BUFFER` characters."""
+    monkeypatch.setattr(boundaries, "BUFFER", 10)
+    letters, sizes = Letters(has_marks, True), []
+    for _ in range(6):
+        letters.add("a\u0301b.")
+        sizes.append(letters._counts["letters"])
+    assert sizes == [0, 0, 9, 9, 9, 18]
+    letters.add("éc")
+    counts = Counter(letters=20, marked=7, beyond_english=0)
+    assert letters.counts() == counts == letters.counts()
+
+
 def test_shares_at_their_limits():
     """Up to 0.2% of letters with marks and 1% of others cause no warning.
 

@@ -15,7 +15,7 @@ from albert_tf.data.builder import phoneme_build
 from albert_tf.data.builder.text_blocks import document_hash
 from albert_tf.data.records import tfrecord
 from albert_tf.data.records.inspect_records import show
-from albert_tf.data.records.metadata import RecordFile
+from albert_tf.data.records.metadata import RecordFile, read_piece_counts
 from albert_tf.text.symbols import made_of, read_table
 
 ROWS = make_rows()
@@ -90,8 +90,25 @@ def test_records_do_not_depend_on_processes(built, tmp_path):
     before = change_times(folder.iterdir())
     build(folder, path)
     assert change_times(folder.iterdir()) == before
-    with pytest.raises(InputError, match="num_words: 40 then, 41 now"):
-        build(folder, path, num_words=41)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("num_words", 41),
+        ("symbols", "kokoro"),
+        ("random_seed", 7),
+        ("eval_fraction", 0.3),
+        ("max_seq_length", 40),
+        ("masked_lm_prob", 0.2),
+        ("mask_same_random", ("0.9", "0", "0.1")),
+    ],
+)
+def test_other_settings_need_another_folder(built, name, value):
+    """The error names the setting that differs from the earlier build's."""
+    path = built[0].parent / "rows.jsonl"
+    with pytest.raises(InputError, match=f"{name}: .+ then, .+ now"):
+        build(built[0], path, **{name: value})
 
 
 @pytest.mark.parametrize(
@@ -298,6 +315,8 @@ def test_frequencies_are_those_of_the_records(tmp_path, inside):
     np.testing.assert_allclose(metrics["masked_symbol_accuracy"], best)
     np.testing.assert_allclose(metrics["word_accuracy"], most)
     table = read_table(str(folder))
+    counted = read_piece_counts(str(folder), table.vocab_size)
+    assert counted.tolist() == np.bincount(ids, minlength=178).tolist()
     all_ids = np.concatenate([x for x, _ in found])
     _, counts = np.unique(
         all_ids[all_ids != table.symbols[table.pad]], return_counts=True
