@@ -336,6 +336,36 @@ def test_names_of_classes():
     assert named == [["x", None], None, "y"]
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        saved,
+        hub_parquet,
+        lambda rows, _: dataset(rows),
+        lambda rows, _: dataset(rows).to_iterable_dataset(),
+        lambda rows, _: dataset(rows).data.table,
+    ],
+)
+def test_data_sets_name_their_classes(make, tmp_path):
+    """Data sets list all columns, with the names of classes in order."""
+    source = as_source("data", make(ROWS, tmp_path))
+    found = table_sources.class_names(source)
+    assert [*found] == ["text", "label", "tags", "size"]
+    assert {name: [*names] for name, names in found.items()} == {
+        **{"text": [], "label": ["bad", "good"]},
+        **{"tags": ["O", "B"], "size": []},
+    }
+
+
+@pytest.mark.parametrize(
+    "make", [lambda rows, _: rows, lambda rows, _: frame(rows), parquet]
+)
+def test_other_tables_name_no_classes(make, tmp_path):
+    """Tables that `datasets` did not make define no classes."""
+    source = as_source("data", make(ROWS, tmp_path))
+    assert table_sources.class_names(source) == {}
+
+
 def test_a_missing_library_names_its_extra(tmp_path, monkeypatch):
     """Without pyarrow, the error names the extra to install."""
     path = parquet(ROWS, tmp_path)
