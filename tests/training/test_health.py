@@ -7,6 +7,8 @@ import tensorflow as tf
 from tiny_pretraining import run
 from tiny_runs import eagerly
 
+from albert_tf.data.records.metadata import read_metadata
+from albert_tf.model.config import training_flops
 from albert_tf.model.phonemes import AlbertForPhonemes
 from albert_tf.training.health import (
     COLLAPSED_SPREAD,
@@ -254,13 +256,22 @@ def test_the_spread_is_that_of_the_trained_depth(layers):
 def test_a_collapse_is_told_once_the_model_has_settled(
     data_dir, config, tmp_path, capsys, monkeypatch
 ):
-    """A collapse is reported once in the log and once in the history."""
+    """A collapse is reported once in the log and once in the history.
+
+    Each row of the history has the speed and its share of the peak.
+    """
     monkeypatch.setattr(pretrain, "SETTLED_STEPS", 4)
     output = tmp_path / "model"
     settings = {"num_train_steps": 6, "num_warmup_steps": 2}
     settings |= {"eval_steps": 1000, "optimizer": "adamw"}
-    run(data_dir, config[0], output, **settings, learning_rate=1.0)
+    settings |= {"learning_rate": 1.0, "peak_tflops": 2.0}
+    run(data_dir, config[0], output, **settings)
     history = History.read(str(output))
+    slots = read_metadata(data_dir).max_predictions_per_seq
+    flops = training_flops(config[1], 16, slots)
+    _, speeds = history.column("train", "examples_per_second")
+    _, shares = history.column("train", "model_flops_utilization")
+    assert shares == pytest.approx([x * flops / 2e12 for x in speeds])
     noted = [row for row in history.rows if row["split"] == HEALTH]
     assert [r["kind"] for r in noted if r["step"] == 6] == ["collapsed"]
     at, spreads = history.column("train", "masked_spread")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tiny
 
+from albert_tf.data.records import piece_vectors
 from albert_tf.model.albert import AlbertModel
 from albert_tf.training.pretraining import informed_start
 from albert_tf.training.pretraining.informed_start import start_heads
@@ -176,6 +177,33 @@ def test_a_head_too_narrow_for_a_wave_stays_random():
         np.testing.assert_array_equal(kernel, np.zeros((8, 1)))
 
 
+def test_words_get_vectors_whose_main_components_come_last(monkeypatch):
+    """Rows with a vector get it in reverse order, at a scale of 0.1.
+
+    The main components thus lie in the dimensions for words. Rows without a
+    vector stay random; they and the segments are scaled from 0.02 to 0.1.
+    """
+    vectors = np.random.default_rng(0).normal(size=(60, 64))
+    vectors[[0, 7]] = 0.0
+    monkeypatch.setattr(piece_vectors, "read_tokens", lambda *names: names)
+
+    def made(tokens, rows, width):
+        assert tokens == ("records", "metadata") and (rows, width) == (60, 64)
+        return vectors
+
+    monkeypatch.setattr(piece_vectors, "piece_vectors", made)
+    albert = build()
+    tables = albert.embeddings
+    words, segments = tables.word_embeddings, tables.token_type_embeddings
+    expected, before = 5 * words.numpy(), segments.numpy()
+    rest = np.setdiff1d(np.arange(60), [0, 7])
+    expected[rest] = 0.1 * np.fliplr(vectors)[rest]
+    model = types.SimpleNamespace(albert=albert, config=SMALL)
+    assert informed_start.start_words(model, "records", "metadata") == 58
+    np.testing.assert_allclose(words.numpy(), expected, rtol=1e-5)
+    np.testing.assert_allclose(segments.numpy(), 5 * before, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     "has_tokenizer, changes, repeats",
     [
@@ -188,14 +216,28 @@ def test_a_head_too_narrow_for_a_wave_stays_random():
     ids=["as built", "three", "no tokenizer", "too narrow", "one head"],
 )
 def test_the_head_at_repeats_needs_a_tokenizer_room_and_a_head(
-    has_tokenizer, changes, repeats, tokenizer_dir, tmp_path
+    has_tokenizer,
+    changes,
+    repeats,
+    tokenizer,
+    tokenizer_dir,
+    tmp_path,
+    monkeypatch,
 ):
     """One head attends to other occurrences of a word, if possible.
 
     Such a head requires a tokenizer, wide enough embeddings and at least two
-    heads. No other head has a query bias.
+    heads. If a word has no other occurrence, the head attends to [SEP]. No
+    other head has a query bias.
     """
-    model = build(**changes)
+    model, separators = build(**changes), []
+    look_at_repeats = informed_start.look_at_repeats
+
+    def look(albert, head, sep_id, scale):
+        separators.append(sep_id)
+        look_at_repeats(albert, head, sep_id, scale)
+
+    monkeypatch.setattr(informed_start, "look_at_repeats", look)
     description = start_heads(
         model, str(tokenizer_dir if has_tokenizer else tmp_path)
     )
@@ -203,6 +245,7 @@ def test_the_head_at_repeats_needs_a_tokenizer_room_and_a_head(
     heads = {4: 2, 3: 2, 1: 1}[model.config.num_attention_heads]
     who = "1 head that attends" if heads == 1 else f"{heads} heads that attend"
     assert description == f"{who} to a word's neighbors{more}"
+    assert separators == [tokenizer.sep_id] * repeats
     (attention,) = model.encoder.attentions.values()
     size = model.config.head_size
     marked = attention.query.bias.numpy().nonzero()[0].tolist()

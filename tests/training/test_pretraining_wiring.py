@@ -21,7 +21,7 @@ from albert_tf.training import checkpoint_files
 from albert_tf.training.hooks import MeasureSpread, make_monitor
 from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.phases import Phase
-from albert_tf.training.pretraining import run_setup, warm_start
+from albert_tf.training.pretraining import pretrain, run_setup, warm_start
 from albert_tf.training.pretraining.pretrain import make_run, pretraining_hooks
 from albert_tf.training.pretraining.run_setup import (
     check_records,
@@ -113,6 +113,48 @@ def test_ids_beyond_the_vocabulary(tmp_path):
     write(tmp_path / "a.tfrecord", map(example, (0, 1, 50)))
     with pytest.raises(InputError, match="record 2: `input_ids` .* 50, .* 49"):
         run_setup.read(str(tmp_path), tiny.CONFIG, True)
+
+
+@pytest.mark.parametrize(
+    "changes, call",
+    [
+        ({"initial_weights": "informed"}, ("model", "first", "of the first")),
+        (
+            {"init_checkpoint": "old", "init_state": "transplant"},
+            ("old", "vocabulary", "first", 50),
+        ),
+    ],
+    ids=["informed", "transplant"],
+)
+def test_a_model_begins_with_what_the_first_records_tell(
+    monkeypatch, changes, call
+):
+    """Initial weights depend on the records that are read first."""
+    calls = []
+
+    def called(*arguments):
+        calls.append(arguments)
+        return ["a line"]
+
+    for module, name in (
+        (pretrain, "start_new"),
+        (pretrain, "read_transplant"),
+        (warm_start, "start_weights"),
+    ):
+        monkeypatch.setattr(module, name, called)
+    folders = {"first": "of the first", "last": "of the last"}
+    setup = dataclasses.replace(
+        make_setup(tiny.CONFIG, folders, **changes),
+        strategy=tf.distribute.get_strategy(),
+        vocabulary="vocabulary",
+    )
+    trainer = types.SimpleNamespace(model="model", state=dict)
+    pretrain.start(setup, trainer)
+    assert calls[0] == call
+    if call[0] == "old":
+        transplant = ["a line"]
+        others = "old", tiny.CONFIG, transplant, "vocabulary"
+        assert calls[1:] == [("model", *others)]
 
 
 @pytest.mark.parametrize(
@@ -242,14 +284,16 @@ def test_a_users_hook_acts_after_evaluations_and_before_checkpoints(
     """A user's hook acts after evaluations and before checkpoints.
 
     The hook can stop the run, and the same call resumes it. A third call trains
-    nothing and returns the same metrics.
+    nothing and returns the same metrics. The flags of the run are written
+    before its first step.
     """
-    calls = []
+    calls, flags = [], tmp_path / "model" / "run.flags"
 
     class Aim(Hook):
         every = 1
 
         def after(self, run, window):
+            assert "--num_train_steps=4\n" in flags.read_text()
             saved = checkpoint_files.latest(run.output_dir)
             calls.append((run.step, bool(run.metrics), saved and saved[-1]))
             if run.step == 2:
