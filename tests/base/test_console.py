@@ -51,12 +51,14 @@ def test_a_job_without_steps_has_a_line(clock, capsys):
 def test_a_terminal_has_a_bar(clock, monkeypatch, capsys):
     """On a terminal, a bar shows the count, the unit and the values.
 
-    Messages are printed above the bar.
+    Steps that an earlier process made count, and the total may change. Messages
+    are printed above the bar.
     """
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    progress = Progress(4, unit="text")
+    progress = Progress(4, done=2, unit="text")
     progress.bar.mininterval = progress.bar.miniters = 0
     clock[0] += 30
+    progress.total = 9
     progress.advance(3, "loss 1")
     written = []
     write = console.tqdm.write
@@ -69,7 +71,7 @@ def test_a_terminal_has_a_bar(clock, monkeypatch, capsys):
     progress.close()
     assert written == ["saved"]  # above the bar
     shown = capsys.readouterr().err
-    assert "3/4" in shown and "text" in shown and "loss 1" in shown
+    assert "5/9" in shown and "text" in shown and "loss 1" in shown
     assert "saved\n" in shown and "left" not in shown
 
 

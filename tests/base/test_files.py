@@ -38,11 +38,12 @@ def test_matches_are_those_of_tensorflow(folder, pattern):
 def test_two_stars_reach_every_depth(folder):
     """Unlike in TensorFlow, `**` matches files at any depth of a local folder.
 
-    In a remote path, `**` raises an error.
+    Brackets in the name of a folder are literal. In a remote path, `**` raises
+    an error.
     """
-    (folder / "sub" / "x").mkdir()
-    (folder / "sub" / "x" / "d.txt").touch()
-    names = ["a.txt", "b.txt", "sub/c.txt", "sub/x/d.txt"]
+    (folder / "sub" / "[x]" / "y").mkdir(parents=True)
+    (folder / "sub" / "[x]" / "y" / "d.txt").touch()
+    names = ["a.txt", "b.txt", "sub/[x]/y/d.txt", "sub/c.txt"]
     for pattern in (f"{folder}/**", f"{folder}/**/*", f"{folder}/**/*.txt"):
         paths = files.glob(pattern, "`input_file`")
         assert paths == [f"{folder}/{name}" for name in names]
@@ -402,13 +403,16 @@ def test_a_held_folder_is_refused_until_its_process_ends(tmp_path):
 
 
 def test_names_that_are_not_utf8_are_written(tmp_path):
-    """File names that are not UTF-8 are escaped, and JSON restores them."""
+    """File names that are not UTF-8 are escaped, and JSON restores them.
+
+    Keys keep their order.
+    """
     name = os.fsdecode(b"caf\xe9.txt")
     files.write_json(f"{tmp_path}/x.json", {name: 1})
     assert files.read_json(f"{tmp_path}/x.json", "It") == {name: 1}
-    files.write_json(f"{tmp_path}/x.json", {"é": [1]})
+    files.write_json(f"{tmp_path}/x.json", {"é": [1], "a": 2})
     text = (tmp_path / "x.json").read_text("utf-8")
-    assert text == '{\n  "é": [\n    1\n  ]\n}\n'
+    assert text == '{\n  "é": [\n    1\n  ],\n  "a": 2\n}\n'
     files.write_text(f"{tmp_path}/x.flags", f"--input_file={name}")
     assert files.read_text(f"{tmp_path}/x.flags", "It") == (
         "--input_file=caf\\udce9.txt"
