@@ -15,7 +15,7 @@ from tiny_records import example, write
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.records import input_pipeline, metadata
-from albert_tf.data.records.metadata import EVAL, read_metadata
+from albert_tf.data.records.metadata import EVAL, RecordFile, read_metadata
 from albert_tf.model.config import training_flops
 from albert_tf.training import checkpoint_files
 from albert_tf.training.hooks import MeasureSpread, make_monitor
@@ -178,6 +178,22 @@ def test_only_training_follows_the_schedules(do_train, layers, rates):
         make_setup(tiny.CONFIG, static, **how).phases()
     assert setup.phases()[0].batch_size == 4096
     assert setup.held_out == 0 and setup.writes is do_train
+
+
+@pytest.mark.parametrize("damaged", ["first", "last"])
+def test_damage_in_any_folder_is_explained(tmp_path, damaged):
+    """An error about a file of any folder of the run names the file."""
+    splits = {"train": (RecordFile("train-x", 20, 1000),)}
+    folders = {}
+    for name in ("first", "last"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train-x").touch()
+        folder = str(tmp_path / name)
+        folders[folder] = metadata.Metadata(16, 3, 50, "", splits)
+    path = tmp_path / damaged / "train-x"
+    with pytest.raises(InputError, match=f"{path}"):
+        with run_setup.errors_explained(folders):
+            raise tf.errors.DataLossError(None, None, f"corrupted at {path}")
 
 
 def test_workers_compare_what_determines_the_run(monkeypatch):

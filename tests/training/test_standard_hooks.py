@@ -4,6 +4,7 @@ import contextlib
 import types
 
 import matplotlib.figure
+import numpy as np
 import pytest
 import tensorflow as tf
 from tiny_training import stopped_clock
@@ -16,6 +17,7 @@ from albert_tf.training.hooks import (
     Evaluate,
     KeepAverage,
     Log,
+    MeasureSpread,
     RequireFinite,
     Save,
     StopInTime,
@@ -137,6 +139,35 @@ def test_an_average_is_kept_once_per_step(monkeypatch):
     run.stopped_by = "max_hours=1"
     KeepAverage(3).end(run)
     assert saved == [run, run]
+
+
+def test_the_spread_is_measured_at_the_depth_of_the_phase():
+    """The spread is that of the phase's layers, from the step `every` on.
+
+    If no text has two masks, there is no spread to record.
+    """
+    calls, weights = [], [[1, 1]]
+
+    def predict(*arguments):
+        calls.append(arguments)
+        states, ids = np.array([[[1.0], [3.0]]]), np.array([[4, 4]])
+        return {"states": states, "ids": ids, "weights": np.array(weights)}
+
+    shallow = types.SimpleNamespace(
+        evaluator=types.SimpleNamespace(predict=predict),
+        objective=types.SimpleNamespace(masked_states="states"),
+    )
+    trainer = types.SimpleNamespace(at_depth={2: shallow}.get)
+    run = FakeRun(trainer=trainer, phase=types.SimpleNamespace(layers=2))
+    early, due, none = (window(3) for _ in range(3))
+    MeasureSpread(7, "texts").after(run, early)
+    assert not calls
+    MeasureSpread(6, "texts").after(run, due)
+    assert calls == [("texts", "states")]
+    assert due.values["masked_spread"] == pytest.approx(2 / 5)
+    weights[0][0] = 0
+    MeasureSpread(6, "texts").after(run, none)
+    assert early.values == none.values == window(3).values
 
 
 @pytest.mark.parametrize("chief", [True, False])
