@@ -1,6 +1,7 @@
 """Multiple choice: rows, RACE folders, tables and predictions."""
 
 import dataclasses
+import itertools
 import json
 
 import numpy as np
@@ -85,19 +86,23 @@ def test_scores_of_groups():
 
 
 def test_rows_are_the_released_ones(words):
-    """Contexts are cut at the end; questions and choices, at the start."""
+    """Contexts are cut at the end; questions and choices, at the start.
+
+    A context has the room that its question and choice leave.
+    """
     context = "the film was very good and so it is"
-    question = "is this the plot of the film"
-    example = Choices("a", context, question, ("good", "bad"), 0)
-    task = make_task(max_seq_length=12)
-    features = task.features([example], words)
+    questions = "is this the plot of the film", "is it"
+    choices = "good", "not so bad"
+    examples = [Choices("a", context, q, choices, 0) for q in questions]
+    task = dataclasses.replace(make_task(max_seq_length=12), number=2)
+    features = task.features(examples, words)
     cls, sep = words.cls_id, words.sep_id
-    rows = np.split(features.tokens, features.row_splits[1:-1])
-    for row, choice in zip(rows, ("good", "bad"), strict=False):
+    rows = iter(np.split(features.tokens, features.row_splits[1:-1]))
+    for question, choice in itertools.product(questions, choices):
         qa = words.encode(f"{question} {choice}")[-5:]
-        ids = words.encode(context)[: 12 - 3 - 5]
-        assert row.tolist() == [cls, *ids, sep, *qa, sep]
-    assert features.second_starts[0] == 6
+        ids = words.encode(context)[: 12 - 3 - len(qa)]
+        assert next(rows).tolist() == [cls, *ids, sep, *qa, sep]
+    assert features.second_starts.tolist() == [6, 6, 8, 6]
 
 
 def test_a_batch_has_an_axis_of_choices(words):
@@ -116,6 +121,9 @@ def test_a_batch_has_an_axis_of_choices(words):
     assert logits["task_loss"].shape == (4,)
     (first, second), _ = np.split(logits["logits"].numpy(), 2)
     assert first[2] < -9000 and second.min() > -10
+    # A model has the same number of choices for all its examples.
+    assert len(task.features(EXAMPLES[:1], words).lengths) == 3
+    assert dataclasses.replace(task, number=4).fitted(EXAMPLES).number == 4
 
 
 def scored(*rows):
@@ -205,6 +213,16 @@ def test_a_task_of_race_reads_tables_of_choices(tmp_path, columns, data):
             task.read("predict", broken)
 
 
+def test_a_task_of_race_reads_a_column_per_choice(tmp_path):
+    """If flags name the columns of choices, the file is a table, not JSON."""
+    path = tmp_path / "t.tsv"
+    path.write_text("article\tquestion\ta\tb\tanswer\nso\twhy\tx\ty\tB\n")
+    columns = {"text_column": "article", "label_column": ("answer",)}
+    task = find("race").updated(choice_columns=("a", "b"), **columns)
+    (found,) = task.read("train", str(path))
+    assert found == Choices("0", "so", "why", ("x", "y"), 1)
+
+
 def write_race(folder, **changes):
     for part in ("train", "dev", "test"):
         for level in ("middle", "high"):
@@ -235,6 +253,10 @@ def test_folders_of_race(tmp_path, name, levels):
         assert found[1].choices == ("e", "f", "g", "h")
         assert {e.group for e in found} == set(levels)
     assert task.number == 4
+    row = {"article": "a", "question": "b", "options": ["c", "d"], "answer": 0}
+    path = tmp_path / "RACE" / "dev" / levels[-1] / "2.txt"
+    path.write_text(json.dumps(row))  # a single question
+    assert read_splits(task, data, "eval")[""][-1].group == levels[-1]
 
 
 @pytest.mark.parametrize(

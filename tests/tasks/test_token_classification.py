@@ -22,11 +22,13 @@ from albert_tf.tasks.task_config import DataConfig
 from albert_tf.tasks.token_classification import default_stride
 from albert_tf.training.evaluator import Evaluator
 
-WORDS = "so the film good plot of \u200b this one and very bad it is".split(" ")
+# Words with full stops have several pieces, and one word has none.
+WORDS = "so the film good.it.is plot of.a \u200b this one and very bad it.is is"
+WORDS = WORDS.split(" ")
 TAGS = "O O B-A I-A O O B-B O O O O B-A O O".split()
 EXAMPLES = [
     Sentence(tuple(WORDS), tuple(TAGS), "f", 1),
-    Sentence(("good", "goodthe", "film"), ("B-B", "I-B", "O"), "f", 20),
+    Sentence(("good", "good.the", "film"), ("B-B", "I-B", "O"), "f", 20),
 ]
 
 
@@ -178,6 +180,8 @@ def test_files(words, tmp_path):
     tags = (*TAGS[:11], "O", "O", "O")  # one of two entities of type A
     found[0] = dataclasses.replace(found[0], tags=tags)
     task.write_predictions(str(tmp_path / "predictions"), EXAMPLES, found)
+    lines = (tmp_path / "predictions.conll").read_text().split("\n")
+    assert lines[11] == "bad\tB-A\tO"
     table = (tmp_path / "entities.tsv").read_text()
     assert "A\t1.0000\t0.5000\t0.6667\t2" in table
     scores = task.score(EXAMPLES, found)
@@ -185,7 +189,10 @@ def test_files(words, tmp_path):
 
 
 def test_the_file_of_sentences_of_which_one_has_tags(words, tmp_path):
-    """If any sentence lacks tags, the file has only words and predictions."""
+    """If any sentence lacks tags, the file has only words and predictions.
+
+    The features then have no labels.
+    """
     task, found = tagged(words)
     unknown = dataclasses.replace(EXAMPLES[0], tags=None)
     sentences = [unknown, EXAMPLES[1]]
@@ -193,6 +200,7 @@ def test_the_file_of_sentences_of_which_one_has_tags(words, tmp_path):
     assert names == [str(tmp_path / "p.conll")]
     lines = (tmp_path / "p.conll").read_text().split("\n")
     assert lines[2] == "film\tB-A" and lines[15] == "good\tB-B"
+    assert not task.features(sentences[::-1], words).token_arrays
 
 
 def read(tmp_path, text, task, part="train"):
@@ -218,8 +226,12 @@ def test_tags_of_other_files(tmp_path):
 
 
 def test_the_tags_of_another_data_set_are_the_models():
-    """On other data sets, the model's tags and scheme apply."""
+    """On other data sets, the model's tags and scheme apply.
+
+    The same holds if training continues on other examples.
+    """
     trained = make_task()
+    assert trained.fitted(EXAMPLES[1:]) == trained
     task = find("ner").for_model(trained)
     assert task.labels == trained.labels != ()
     assert task.scheme == trained.scheme != ""
@@ -259,8 +271,12 @@ def test_tags_without_prefixes_are_classes(words, tmp_path, capsys):
     recall = DataConfig(main_metric="recall")
     with pytest.raises(InputError, match="must be accuracy .*=recall"):
         with_settings(find("ner"), recall).fitted(examples)
+    before = dataclasses.replace(task, main_metric="f1")  # its default
+    assert before.identity() == task.identity()
     features = task.features(examples, words)
     found = task.predictions(examples, label_logits(task, features), features)
+    answer = task.answer({"text": "good film"}, found[1], 1)
+    assert answer["entities"] == [] and answer["words"][0]["tag"] == "S-x"
     wrong = dataclasses.replace(found[0], tags=("ADV", "ADV", "-LRB-"))
     found = [wrong, *found[1:]]
     assert task.score(examples, found) == {"accuracy": 0.8}
