@@ -50,6 +50,13 @@ def test_a_window_has_all_of_an_answer_or_none(window, expected):
     assert label(question, context, slice(*window), 4) == expected
 
 
+def test_an_answer_that_the_tokenizer_drops():
+    """An answer between two tokens is labeled with the next token alone."""
+    context = np.array([[7, 8], [0, 4], [2, 6]])  # ids, starts and ends
+    question = Question("a", "", "ab\u200b\u200bcd", ("\u200b",), (2, 3))
+    assert label(question, context, slice(0, 2), 3) == (4, 4)
+
+
 def test_rows_are_question_and_window(words):
     """A row is [CLS] question [SEP] window [SEP]; the window is segment 1."""
     task = make_task()
@@ -123,7 +130,7 @@ def test_answers_are_slices_of_the_context(words):
 
 def test_answers_against_all_pairs(words):
     """The best answer is the best legal pair of positions over all windows."""
-    task = make_task(n_best_size=400, max_answer_length=6)
+    task = make_task(n_best_size=400, max_answer_length=2)
     features = task.features(EXAMPLES, words)
     rng = np.random.default_rng(0)
     shape = [len(features), 16]
@@ -137,7 +144,7 @@ def test_answers_against_all_pairs(words):
             (start[row, w.position + i] + end[row, w.position + j], i, j, w)
             for row, w in rows
             for i in range(len(w.starts))
-            for j in range(i, min(i + 6, len(w.starts)))
+            for j in range(i, min(i + 2, len(w.starts)))
             if w.is_best[i]
         ]
         score, i, j, window = max(scores, key=lambda s: s[0])
@@ -156,8 +163,12 @@ def first_batch(task, words):
 
 @pytest.mark.parametrize("head", ["simple", "beam"])
 def test_both_heads_answer(words, head):
-    """Outputs of the simple and the beam head become answers with null odds."""
-    task = make_task(head)
+    """Outputs of the simple and the beam head become answers with null odds.
+
+    For the beam head, a question's null odds are the lowest answer logit of its
+    rows.
+    """
+    task = make_task(head, start_n_top=2, end_n_top=3)
     features, batch = first_batch(task, words)
     model = task.build_model(tiny.SHALLOW, "float32")
     outputs = task.objective.measured_outputs(model, batch)
@@ -167,9 +178,17 @@ def test_both_heads_answer(words, head):
         name.endswith("log_probs") and "top" not in name for name in outputs
     )
     found = task.predictions(EXAMPLES, outputs, features)
-    for question, prediction in zip(EXAMPLES, found, strict=True):
+    for question, rows, prediction in zip(
+        EXAMPLES, question_windows(features), found, strict=True
+    ):
         assert prediction.best[0].text in question.context
         assert np.isfinite(prediction.null_odds)
+        if head == "beam":
+            logits = outputs["answer_logits"][[row for row, _ in rows]]
+            assert prediction.null_odds == logits.min()
+    if head == "beam":
+        ends = outputs["end_top_index"]  # 3 for each of 2 starts
+        assert ends.shape == (len(features), 2, 3)
 
 
 def test_loss_of_the_simple_head():
@@ -231,7 +250,10 @@ def test_files(words, tmp_path):
 
 
 def test_the_given_threshold_decides(words, tmp_path):
-    """A low threshold withholds every answer; a high threshold, none."""
+    """A low threshold withholds every answer; a high threshold, none.
+
+    A given threshold is not tuned, even if it is 0.
+    """
     for threshold, number in ((-99.0, 0), (99.0, len(EXAMPLES))):
         task, found = answered(words, null_score_diff_threshold=threshold)
         task.write_predictions(str(tmp_path / "predictions"), EXAMPLES, found)
@@ -239,11 +261,17 @@ def test_the_given_threshold_decides(words, tmp_path):
         assert sum(map(bool, texts.values())) == number
         scores = task.score(EXAMPLES, found)
         assert (scores["NoAns_exact"] == 1.0) is (number == 0)
+        assert task.threshold(EXAMPLES, found) == threshold
+    found = [dataclasses.replace(p, null_odds=p.null_odds + 3) for p in found]
+    assert make_task().threshold(EXAMPLES, found) == 3.0
+    task = task.replaced(null_score_diff_threshold=0.0)
+    assert task.threshold(EXAMPLES, found) == 0.0
 
 
 def test_unknown_answers(words, tmp_path):
-    """Questions with unknown answers get predictions, but no error table."""
-    unknown = [dataclasses.replace(q, answers=None) for q in EXAMPLES]
+    """If any answer is unknown, there are predictions, but no error table."""
+    unknown = [dataclasses.replace(q, answers=None) for q in EXAMPLES[:2]]
+    unknown += EXAMPLES[2:]
     task = make_task()
     features = task.features(unknown, words)
     assert not features.arrays
@@ -276,6 +304,8 @@ def test_own_questions_say_whether_all_have_answers():
     assert (fitted.scoring, fitted.impossible) == ("squad1", False)
     with pytest.raises(InputError, match="answer_head"):
         own.updated(answer_head="beam").fitted(EXAMPLES[:2])
+    given = own.updated(null_score_diff_threshold=1.5).fitted(EXAMPLES)
+    assert given.config.null_score_diff_threshold == 1.5
 
 
 def test_models_of_one_task_on_another():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from albert_tf.base.errors import InputError
+from albert_tf.tasks.numerics import Spans
 from albert_tf.tasks.squad import (
     Answer,
     AnswerPrediction,
@@ -17,6 +18,8 @@ from albert_tf.tasks.squad import (
     entries,
     error_table,
     find_answer,
+    n_best,
+    nbest_entries,
     text_answer,
 )
 
@@ -58,6 +61,7 @@ def test_an_answer_beside_its_place(tmp_path, capsys):
     assert [q.span[0] for q in found] == [12, 2, 2]
     assert find_answer("anana", "ana", 4) == 2  # occurrences may overlap
     assert find_answer("a cat", "ca", -3) == 2  # not counted from the end
+    assert find_answer("abc (a.c)", "a.c", 0) == 5  # not a pattern
     assert "2 answers not at `answer_start`" in capsys.readouterr().out
 
 
@@ -292,6 +296,29 @@ def test_an_answer_has_no_spaces_at_its_ends():
     assert text_answer(joined, window, 4, 5) == (joined[:6], (0, 6))
     starts[1] = 2
     assert text_answer(joined, window, 5, 5) == (joined[3:6], (3, 6))
+
+
+def test_equal_texts_are_one_answer():
+    """Of several spans with the same text, only the best one is an answer.
+
+    The scores of starts and ends are written under their own names.
+    """
+    every = np.ones(3, bool)
+    windows = [Window(1, np.array([0, 2, 4]), np.array([1, 3, 5]), every)]
+    position = np.array([[1, 3, 2, 1]])
+    last = np.array([[1, 3, 2, 2]])
+    start, end = np.array([[1.0, 2.0, 1.5, 0.0], [0.5, 1.0, 0.25, 0.0]])
+    spans = Spans(position, last, start[None], end[None])
+    best = n_best("a b a", windows, spans, 3)
+    assert best == [
+        Answer("a", 2.0, 1.0, (4, 5)),
+        Answer("b", 1.5, 0.25, (2, 3)),
+        Answer("a b", 0.0, 0.0, (0, 3)),
+    ]
+    entry = nbest_entries(best)[0]
+    assert (entry["start_log_prob"], entry["end_log_prob"]) == (2.0, 1.0)
+    share = np.exp(3.0) / np.exp([3.0, 1.75, 0.0]).sum()
+    assert entry["probability"] == pytest.approx(share)
 
 
 def test_the_odds_must_exceed_the_threshold():

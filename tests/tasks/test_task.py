@@ -77,7 +77,7 @@ def test_lengths_that_fit(name, legal, changed):
 
 LENGTHS = ("doc_stride", "max_query_length", "max_answer_length")
 OWN = {
-    "question_answering": {"max_query_length": 48, "doc_stride": 40},
+    "question_answering": {"max_query_length": 10, "doc_stride": 40},
     "multiple_choice": {"max_qa_length": 30},
     "token_classification": {"doc_stride": 40},
 }
