@@ -501,8 +501,10 @@ def test_a_row_describes_a_format(
     with pytest.raises(InputError, match="must be bfloat16 for to=onnx"):
         ExportConfig(pretrained_dir, "x", "onnx")
     for _ in range(2):  # the second export replaces the first one
-        out = tmp_path / "out"
-        written(pretrained_dir, out, to="onnx", precision="bfloat16")
+        out = str(tmp_path / "out")
+        how = {"to": "onnx", "precision": "bfloat16"}
+        result = export.export(model_dir=pretrained_dir, export_dir=out, **how)
+        assert (result.export_dir, result.size) == (out, 300_000)
         assert "on disk 0.3 MB" in capsys.readouterr().out
     assert seen == [("new.bin", 300_000)] * 2
     for type_of_products, made in (("bfloat16", servers), ("float32", exact)):

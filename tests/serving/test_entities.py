@@ -1,10 +1,14 @@
 """No entity extends beyond its text, or further than the tags allow."""
 
 import dataclasses
+import itertools
 
 import pytest
+import tensorflow as tf
 from exporting import model_dir, server_of, strings
 
+from albert_tf.serving.entities import Entities
+from albert_tf.tasks.conll import entity_spans
 from albert_tf.tasks.registry import find
 
 TAGS = ("O", "B-X", "I-X", "E-X", "S-X")
@@ -51,6 +55,32 @@ def test_every_word_has_one_tag(server, tag, first):
         for i, text in enumerate(texts):
             span = slice(found["starts"][row, i], found["ends"][row, i])
             assert TEXTS[row][span] == text
+
+
+def test_spans_of_all_tags(server):
+    """Entities in a graph are those in Python, for every sequence of tags.
+
+    The sequences are the texts of one batch, so no entity may extend into the
+    next text. Words are separated by a space.
+    """
+    labels = ("O", *(f"{x}-{kind}" for kind in "XY" for x in "BIES"))
+    task = dataclasses.replace(find("conll2003"), labels=labels, scheme="BIOES")
+    graph = Entities(server.encoder, None, task)
+    rows = [[], *map(list, itertools.product(range(len(labels)), repeat=3))]
+    tags = tf.ragged.constant(rows, tf.int32)
+    starts = tf.ragged.range(tags.row_lengths()) * 3
+    starts = tf.cast(starts, tf.int32)
+    first, last, kinds = graph._spans(starts, starts + 2, tags.values)
+    names = [name.decode() for name in graph.kinds.numpy()]
+    found = [
+        [(a, b, names[kind]) for a, b, kind in zip(*row, strict=True)]
+        for row in zip(
+            *(x.to_list() for x in (first, last, kinds)), strict=True
+        )
+    ]
+    for row, spans in zip(rows, found, strict=True):
+        wanted = entity_spans([labels[tag] for tag in row])
+        assert spans == [(3 * a, 3 * b + 2, kind) for a, b, kind in wanted], row
 
 
 def test_short_rows_are_padded(server, monkeypatch):

@@ -120,6 +120,8 @@ def test_precisions_of_a_classifier(
     query = json.dumps({"text": TEXTS[0], "text_pair": TEXTS[-1]})
     (answer,) = answers(RunnerConfig(model=out, text=query))
     close([answer[label] for label in LABELS], wanted[0], tolerance)
+    with pytest.raises(InputError, match="`text`, `text_pair`"):
+        next(answers(RunnerConfig(model=out, text=TEXTS[0])))
 
 
 def test_int8_needs_text(classifier, tmp_path):

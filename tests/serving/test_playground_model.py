@@ -1,5 +1,6 @@
 """Answers of an exported model, as the playground displays them."""
 
+import dataclasses
 from unittest import mock
 
 import numpy as np
@@ -63,6 +64,37 @@ def test_a_model_that_does_not_load_is_refused(
     monkeypatch.setattr(tf.saved_model, "load", lambda folder: loaded)
     with pytest.raises(InputError, match="accept raw text.*signatures=ids$"):
         ExportedModel(str(tmp_path))
+
+
+def test_what_a_model_offers(tmp_path, monkeypatch):
+    """The page has the tools for the model's signatures, in a fixed order.
+
+    Attention can be shown for each inner layer of each layer.
+    """
+    config = dataclasses.replace(
+        tiny.CONFIG, num_hidden_layers=3, inner_group_num=2
+    )
+    config.save(str(tmp_path / "assets"))
+
+    def signature(inputs, outputs):
+        return mock.Mock(
+            structured_input_signature=((), dict.fromkeys(inputs)),
+            structured_outputs=dict.fromkeys(outputs),
+        )
+
+    signatures = {
+        "attention": signature(["text", "text_pair"], ["attention"]),
+        "ids": signature(["input_ids"], ["pooled_output"]),
+        "score": signature(["text"], ["score", "labels"]),
+    }
+    loaded = mock.Mock(signatures=signatures)
+    monkeypatch.setattr(tf.saved_model, "load", lambda folder: loaded)
+    model = ExportedModel(str(tmp_path))
+    assert (model.layers, model.heads) == (6, 2)
+    inputs = [("score", ["text"]), ("attention", ["text", "text_pair"])]
+    assert [*model.inputs.items()] == inputs
+    outputs = {"score": ["score", "labels"], "attention": ["attention"]}
+    assert model.outputs == outputs
 
 
 def test_pieces_that_look_alike_are_told_apart():
