@@ -79,6 +79,11 @@ def is_name(value: object) -> bool:
     return True
 
 
+def absolute(path: str) -> str:
+    """Return a path that is still valid if the current folder changes."""
+    return path if is_remote(path) else os.path.abspath(path)
+
+
 def exists(path: str) -> bool:
     """Return whether a path is an existing file or folder."""
     return remote("exists", path) if is_remote(path) else os.path.exists(path)

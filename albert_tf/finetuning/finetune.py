@@ -299,7 +299,7 @@ def finetune(*configs, hooks: Iterable[Hook] | Hook = ()) -> RunResult:
     for split, values in metrics.items():
         for name, value in values.items():
             print(f"{split} {name} = {value:.6g}")
-    return RunResult(s.run.output_dir, metrics)
+    return RunResult(files.absolute(s.run.output_dir), metrics)
 
 
 cli = finetune.program.cli

@@ -490,7 +490,9 @@ def run_step(config: RunStepConfig) -> RunResult:
         )
     if signal.SIGINT in stopped:
         raise KeyboardInterrupt
-    return RunResult(config.output_dir, {"eval": metrics} if metrics else {})
+    return RunResult(
+        files.absolute(config.output_dir), {"eval": metrics} if metrics else {}
+    )
 
 
 cli = run_step.program.cli

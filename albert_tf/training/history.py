@@ -125,7 +125,8 @@ class RunResult:
     """The result of a run.
 
     Attributes:
-      output_dir: the model directory, or the folder of the results.
+      output_dir: the model directory, or the folder of the results. `history`
+        reads it later, so the path is absolute.
       metrics: {split: {name: value}} of the last evaluation.
     """
 

@@ -34,10 +34,13 @@ class Count(albert_tf.Hook):
 
 
 @pytest.mark.slow
-def test_a_frame_trains_as_its_file(pretrained, opinions, tmp_path):
+def test_a_frame_trains_as_its_file(
+    pretrained, opinions, tmp_path, monkeypatch
+):
     """Training on a frame or on its file results in equal metrics and files.
 
-    Hooks are called at every step.
+    Hooks are called at every step. The result has the history even if the
+    current folder has changed.
     """
     pandas = pytest.importorskip("pandas")
     frames = {
@@ -46,12 +49,13 @@ def test_a_frame_trains_as_its_file(pretrained, opinions, tmp_path):
         else pandas.DataFrame(tiny_runs.predictions(value))
         for name, value in opinions.items()
     }
+    monkeypatch.chdir(tmp_path)
     results, count = [], Count()
     for name, data in (("file", opinions), ("frame", frames)):
         results.append(
             albert_tf.finetune(
                 model_dir=pretrained,
-                output_dir=tmp_path / name,
+                output_dir=name,
                 do_train=True,
                 do_eval=True,
                 do_predict=True,
@@ -59,6 +63,8 @@ def test_a_frame_trains_as_its_file(pretrained, opinions, tmp_path):
                 **tiny_runs.DEFAULTS | STEPS | data,
             )
         )
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
     one, two = results
     assert one.metrics == two.metrics and set(one.metrics) == {
         "eval",

@@ -297,13 +297,18 @@ def test_tables_must_be_those_of_the_records(records, tmp_path):
 
 
 def test_a_run_warns_of_records_without_masks(records, tmp_path, monkeypatch):
-    """If no position is trained, the history records a warning."""
+    """If no position is trained, the history records a warning.
+
+    The result has the history even if the current folder has changed.
+    """
     shutil.copytree(records / "records", tmp_path / "records")
     shutil.copy(records / "model.json", tmp_path)
     path = tmp_path / "records" / "metadata.json"
     values = json.loads(path.read_text())
     values["settings"]["masked_lm_prob"] = 0.001
     path.write_text(json.dumps(values))
-    result = pretrain(tmp_path, tmp_path / "model", stop_step=2)
+    monkeypatch.chdir(tmp_path)
+    result = pretrain(tmp_path, "model", stop_step=2)
+    monkeypatch.chdir(tmp_path / "records")
     kinds = {r.get("kind") for r in result.history.rows if "kind" in r}
     assert "nothing_trained" in kinds

@@ -5,7 +5,6 @@ import contextlib
 import hashlib
 import itertools
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator
 
 from albert_tf.base import files
@@ -36,9 +35,7 @@ def _digest(text: str) -> str:
 
 def own_name(kind: str, output_dir: str) -> str:
     """Return the name of a folder that only builds into `output_dir` use."""
-    if not files.is_remote(output_dir):
-        output_dir = os.path.abspath(output_dir)
-    return f"{kind}-{_digest(output_dir)}"
+    return f"{kind}-{_digest(files.absolute(output_dir))}"
 
 
 @contextlib.contextmanager

@@ -23,7 +23,6 @@ Glossary: T tokens, P predictions.
 import dataclasses
 import json
 import math
-import os
 import posixpath
 import zlib
 from collections import Counter
@@ -274,7 +273,7 @@ def _name(path: str, folder: str) -> str:
     """Return a path relative to a folder, or absolute if `folder` is empty."""
     if folder:
         return path.removeprefix(folder.rstrip("/") + "/")
-    return path if files.is_remote(path) else os.path.abspath(path)
+    return files.absolute(path)
 
 
 def infer_metadata(paths: list[str], folder: str) -> Metadata:

@@ -283,7 +283,9 @@ def pretrain(
             metrics = train_and_evaluate(setup, run, budget, hooks)
     for name, value in metrics.items():
         print(f"{name} = {value:.4f}")
-    return RunResult(run.output_dir, {"eval": metrics} if metrics else {})
+    return RunResult(
+        files.absolute(run.output_dir), {"eval": metrics} if metrics else {}
+    )
 
 
 cli = pretrain.program.cli
