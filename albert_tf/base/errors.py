@@ -2,7 +2,7 @@
 
 import contextlib
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 
@@ -16,6 +16,11 @@ class InputError(ValueError):
     """
 
 
+def _with_values(rule: str, received: Mapping[str, object]) -> str:
+    values = ", ".join(f"{k}={v}" for k, v in received.items())
+    return f"{rule} Received: {values}" if values else rule
+
+
 def require(condition: object, rule: str, /, **received: object) -> None:
     """Raise `InputError` unless a rule holds.
 
@@ -26,17 +31,7 @@ def require(condition: object, rule: str, /, **received: object) -> None:
       received: the offending values, under names that the user knows.
     """
     if not condition:
-        values = ", ".join(f"{k}={v}" for k, v in received.items())
-        raise InputError(f"{rule} Received: {values}" if values else rule)
-
-
-@contextlib.contextmanager
-def errors_in(where: str) -> Iterator[None]:
-    """Begin errors about data with their location."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from None
+        raise InputError(_with_values(rule, received))
 
 
 def brief(value: Any) -> str:
@@ -53,6 +48,35 @@ def first_line(error: BaseException, text: str | None = None) -> str:
     """
     lines = (str(error) if text is None else text).splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+@contextlib.contextmanager
+def input_errors(
+    kinds: type[Exception] | tuple, rule: str, /, **received: object
+) -> Iterator[None]:
+    """Convert the errors of other code, such as a library, to `InputError`.
+
+    Args:
+      kinds: the types of errors to convert; an `InputError` stays unchanged.
+      rule: the rule, without a period; the error's first line follows.
+      received: as for `require`.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except kinds as error:
+        rule = f"{rule}: {first_line(error).rstrip('.')}."
+        raise InputError(_with_values(rule, received)) from None
+
+
+@contextlib.contextmanager
+def errors_in(where: str) -> Iterator[None]:
+    """Begin errors about data with their location."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
 
 
 def near(name: str, legal: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import input_errors
 from albert_tf.conversion.text_rules import (
     NotExpressible,
     charsmap_in,
@@ -169,11 +169,9 @@ class SentencePieceReader:
         self.content = files.read_bytes(path) if path else b""
         self.proto = ModelProto()
         if path:
-            try:
+            rule = "The vocabulary must be a SentencePiece model"
+            with input_errors(DecodeError, rule, path=path):
                 self.proto.ParseFromString(self.content)
-            except DecodeError:
-                rule = "The vocabulary must be a SentencePiece model."
-                raise InputError(f"{rule} Received: {path}") from None
         vocab = hub.model.get("vocab", ())
         pieces = [piece.piece for piece in self.proto.pieces]
         json_pieces = [piece for piece, _ in vocab]

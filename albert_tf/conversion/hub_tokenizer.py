@@ -9,16 +9,16 @@ equivalent in this package.
 import re
 
 from albert_tf.base import files
-from albert_tf.base.errors import errors_in, require
+from albert_tf.base.errors import errors_in, input_errors, require
 from albert_tf.conversion.hub_sentencepiece import SentencePieceReader
 from albert_tf.conversion.text_rules import flat, only_spaces
 from albert_tf.conversion.tokenizer_files import (
+    MALFORMED,
     HubFiles,
     check_ids,
     find_vocabulary,
     fitting,
     flag_of,
-    malformed_as_input_error,
     rename_special,
 )
 from albert_tf.conversion.tokenizer_json import (
@@ -261,7 +261,9 @@ def read_tokenizer(
         `strict` is set.
     """
     hub, tokenizer = HubFiles.of(folder), None
-    with malformed_as_input_error(folder):
+    rule = f"`{TOKENIZER_JSON}` must be a file of the `tokenizers` library"
+    file = files.join(folder, TOKENIZER_JSON)
+    with input_errors(MALFORMED, rule, file=file):
         kind, path = _vocabulary(hub)
         if kind == "sentencepiece":
             tokenizer = SentencePieceReader(hub, path).tokenizer(rows)

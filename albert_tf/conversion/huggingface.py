@@ -8,7 +8,6 @@ import shutil
 import tempfile
 import weakref
 import zipfile
-from collections.abc import Iterator
 
 import h5py
 import keras
@@ -17,7 +16,7 @@ import safetensors
 import safetensors.numpy
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError, errors_in, first_line, require
+from albert_tf.base.errors import errors_in, input_errors, require
 from albert_tf.base.packages import is_installed, need
 from albert_tf.conversion import tokenizer_json
 from albert_tf.conversion.named_tensors import Tensors
@@ -154,17 +153,10 @@ class LocalCopy:
             files.copy(path, self.path)
 
 
-@contextlib.contextmanager
-def _damage_named(kind: str, path: str) -> Iterator[None]:
+def _complete(kind: str, path: str) -> contextlib.AbstractContextManager:
     """Convert a library's errors about a damaged file to `InputError`."""
-    try:
-        yield
-    except InputError:
-        raise
-    except DAMAGE as error:
-        reason = first_line(error)
-        rule = f"The weights must be a complete {kind}: {reason}."
-        raise InputError(f"{rule} Received: {path}") from None
+    rule = f"The weights must be a complete {kind}"
+    return input_errors(DAMAGE, rule, path=path)
 
 
 def _open_safetensors(path: str) -> Tensors:
@@ -179,7 +171,7 @@ def _open_safetensors(path: str) -> Tensors:
         with open_file() as file:
             return file.get_tensor(name)
 
-    with _damage_named("safetensors file", path), open_file() as file:
+    with _complete("safetensors file", path), open_file() as file:
         names = sorted(file.keys())
         shapes = {n: tuple(file.get_slice(n).get_shape()) for n in names}
     return Tensors(shapes, read)
@@ -207,7 +199,7 @@ def open_pickle(path: str, key: str | None = None) -> Tensors:
         )
         return content[key] if key else content
 
-    with _damage_named("file that contains only tensors", path):
+    with _complete("file that contains only tensors", path):
         shapes = {n: tuple(t.shape) for n, t in sorted(load().items())}
     return Tensors(
         shapes, lambda name: load()[name].detach().float().numpy().copy()
@@ -236,7 +228,7 @@ def _open_h5(path: str) -> Tensors:
         shape = item.shape[::-1] if transposed else item.shape
         names[new], shapes[new] = (name, transposed), tuple(shape)
 
-    with _damage_named("HDF5 file", path), h5py.File(file_copy.path) as file:
+    with _complete("HDF5 file", path), h5py.File(file_copy.path) as file:
         file.visititems(visit)
     # The file has two biases; transformers adds only this bias to masked-LM
     # logits.
@@ -247,7 +239,7 @@ def _open_h5(path: str) -> Tensors:
     def read(name: str) -> np.ndarray:
         key, transposed = names[name]
         with (
-            _damage_named("HDF5 file", path),
+            _complete("HDF5 file", path),
             h5py.File(file_copy.path) as file,
         ):
             array = file[key][()]
@@ -302,19 +294,13 @@ def _as_float32(tensors: Tensors, path: str) -> Tensors:
     """Convert the tensors to float32 without loss; reject other types."""
 
     def read(name: str) -> np.ndarray:
-        try:
+        # safetensors looks for the type in NumPy, hence `AttributeError`.
+        kinds = AttributeError, TypeError, safetensors.SafetensorError
+        rule = f"`{name}` must be float32, float16 or bfloat16"
+        with input_errors(kinds, rule, path=path):
             array = tensors.read(name)
             if array.dtype.name not in FLOATS:
                 raise TypeError(f"it is {array.dtype.name}")
-        except (
-            AttributeError,  # safetensors looks for the type in NumPy
-            TypeError,
-            safetensors.SafetensorError,
-        ) as error:
-            raise InputError(
-                f"`{name}` must be float32, float16 or bfloat16: {error}. "
-                f"Received: {path}"
-            ) from None
         return array.astype(np.float32, copy=False)
 
     return Tensors(tensors.shapes, read)

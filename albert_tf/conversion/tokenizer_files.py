@@ -1,13 +1,12 @@
 """The tokenizer files of a Hugging Face folder, and their special pieces."""
 
-import contextlib
 import dataclasses
 import itertools
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import require
 from albert_tf.base.json_values import flag_in
 from albert_tf.conversion.tokenizer_json import (
     ADDED_TOKENS,
@@ -41,19 +40,6 @@ MALFORMED = (
     *(ArithmeticError, AttributeError, LookupError, RecursionError),
     *(StopIteration, TypeError, ValueError),
 )
-
-
-@contextlib.contextmanager
-def malformed_as_input_error(folder: str) -> Iterator[None]:
-    """Convert errors from a malformed `tokenizer.json` to `InputError`."""
-    try:
-        yield
-    except InputError:
-        raise
-    except MALFORMED as error:
-        path = files.join(folder, TOKENIZER_JSON)
-        rule = f"`{TOKENIZER_JSON}` must be a file of the `tokenizers` library."
-        raise InputError(f"{rule} Received: {path}: {error!r}") from None
 
 
 def flag_of(part: dict, name: str, default: bool) -> bool:

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import InputError, input_errors, require
 from albert_tf.library.feature_batches import LABELS, WEIGHTS
 from albert_tf.tasks.losses import (
     ClassObjective,
@@ -294,11 +294,9 @@ def check_loss(loss: Any) -> None:
     """Raise `InputError` for a Keras loss that expects probabilities."""
     for item in keras.tree.flatten(loss):
         automatic = isinstance(item, str) and item.lower() in AUTOMATIC
-        try:
+        rule = "`loss` must be a Keras loss or a function"
+        with input_errors((ValueError, TypeError), rule, loss=item):
             resolved = None if automatic else keras.losses.get(item)
-        except (ValueError, TypeError):
-            rule = "`loss` must be a Keras loss or a function."
-            raise InputError(f"{rule} Received: loss={item}") from None
         require(
             not (automatic or takes_probabilities(resolved)),
             "`loss` must accept logits: pass an object with `from_logits=True`,"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from albert_tf.base import files, program
-from albert_tf.base.errors import InputError, errors_in, require
+from albert_tf.base.errors import errors_in, input_errors, require
 from albert_tf.base.packages import need
 from albert_tf.base.processes import available
 from albert_tf.base.settings import TOP_K, Validated, setting, variant
@@ -54,17 +54,14 @@ class Runner:
         )
         self.tokenizer = load_saved_tokenizer(folder)
         path = files.join(folder, MODEL_FILE)
-        try:
+        kinds = ValueError, RuntimeError, KeyError
+        rule = "`model` must contain a LiteRT model of this project"
+        with input_errors(kinds, rule, model=path):
             self._interpreter = Interpreter(path, num_threads=threads)
             self._interpreter.allocate_tensors()
             self._run = self._interpreter.get_signature_runner()
             details = self._run.get_input_details()
             shape = map(int, details["input_ids"]["shape"])
-        except (ValueError, RuntimeError, KeyError) as error:
-            raise InputError(
-                f"`model` must contain a LiteRT model of this project. "
-                f"Received: {path}: {error}"
-            ) from None
         self.batch_size, self.length = shape
         self.masks = 0  # P
         if POSITIONS in details:

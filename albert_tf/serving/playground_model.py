@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError, first_line, require
+from albert_tf.base.errors import InputError, first_line, input_errors, require
 from albert_tf.model.config import CONFIG_FILE, AlbertConfig
 from albert_tf.tasks.conll import OUTSIDE
 from albert_tf.text.packing import MASK_TEXT, check_masks
@@ -213,13 +213,9 @@ class ExportedModel:
         paths = files.matches(f"*/assets/{CONFIG_FILE}", folder)
         hint = f", such as {paths[-1].rsplit('/', 2)[0]}" if paths else ""
         require(files.is_file(path), f"{rule}{hint}.", saved_model=folder)
-        try:
+        kinds = OSError, ValueError, tf.errors.OpError
+        with input_errors(kinds, rule, saved_model=folder):
             self._loaded = tf.saved_model.load(folder)
-        except (OSError, ValueError, tf.errors.OpError) as error:
-            reason = first_line(error)
-            raise InputError(
-                f"{rule}: {reason}. Received: saved_model={folder}"
-            ) from None
         config = AlbertConfig.from_json_file(path)
         self.layers = config.num_hidden_layers * config.inner_group_num
         self.heads = config.num_attention_heads

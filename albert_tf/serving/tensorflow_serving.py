@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.framework import tensor_pb2
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import InputError, input_errors, require
 from albert_tf.data.records import tfrecord
 from albert_tf.serving.server import ServedModel
 from albert_tf.serving.verification import Arrays, requests, tensors
@@ -169,17 +169,14 @@ def check_batching(path: str, rows: int | None) -> None:
     """
     content = files.read_text(path, BATCHING)
     change = "correct or remove the file"
-    try:
+    rule = f"{BATCHING} of the earlier export must be a text-format protocol "
+    rule += f"buffer; {change}"
+    with input_errors(text_format.ParseError, rule, path=path):
         parameters = text_format.Parse(
             content,
             make_message("BatchingParameters")(),
             allow_unknown_field=True,
         )
-    except text_format.ParseError as error:
-        raise InputError(
-            f"{BATCHING} of the earlier export must be a text-format protocol "
-            f"buffer; {change}. Received: {path}: {error}"
-        ) from None
     sizes = parameters.max_batch_size.value, [*parameters.allowed_batch_sizes]
     require(
         rows is None or sizes == (rows, [rows]),

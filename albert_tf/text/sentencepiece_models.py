@@ -17,7 +17,7 @@ import sentencepiece
 from google.protobuf.message import DecodeError
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import InputError, input_errors, require
 
 WORD_MARK = "▁"
 # Types of pieces in a SentencePiece model.
@@ -140,14 +140,10 @@ def load_model(
       The processor, the pieces, and the ids of pieces that never match text.
     """
     model = sentencepiece.SentencePieceProcessor()
-    try:
+    rule = "The vocabulary must be a SentencePiece model"
+    with input_errors((DecodeError, RuntimeError), rule, bytes=len(content)):
         proto = read_model(content)
         model.load_from_serialized_proto(content)
-    except (DecodeError, RuntimeError):
-        raise InputError(
-            "The vocabulary must be a SentencePiece model. "
-            f"Received: {len(content)} bytes of something else"
-        ) from None
     pieces = enumerate(proto.pieces)
     unused = [i for i, x in pieces if x.type in (CONTROL, UNUSED)]
     return model, [x.piece for x in proto.pieces], unused

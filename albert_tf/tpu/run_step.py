@@ -23,7 +23,7 @@ import numpy as np
 
 from albert_tf.base import files, interrupts, program
 from albert_tf.base.console import Progress, counted
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import input_errors, require
 from albert_tf.base.processes import in_order
 from albert_tf.base.replacing import check_unused
 from albert_tf.base.settings import FLAG_FILE, Validated, setting
@@ -60,16 +60,12 @@ Arrays = dict[str, np.ndarray]
 
 def jax_for_steps():
     """Import JAX and enable 64-bit types, which the step number needs."""
-    try:
+    rule = "Step files run under JAX: pip install flatbuffers jax (for a GPU, "
+    rule += "'jax[cuda13]'; for a TPU, 'jax[tpu]')"
+    with input_errors(ImportError, rule):
         import flatbuffers  # noqa: F401, needed to read artifacts
         import jax
         import jax.export
-    except ImportError as error:
-        raise InputError(
-            "Step files run under JAX: pip install flatbuffers jax (for a "
-            "GPU, 'jax[cuda13]'; for a TPU, 'jax[tpu]'). "
-            f"Received: {error}"
-        ) from None
     jax.config.update("jax_enable_x64", True)
     return jax
 
@@ -90,7 +86,9 @@ class StepFile:
     def __init__(self, path: str):
         self.jax, self.path = jax_for_steps(), path
         files.require_file(files.is_file(path), "`step_file`", path)
-        try:
+        rule = "`step_file` must be a file written by this version of "
+        rule += "`tpu_check --step_file`"
+        with input_errors((zipfile.BadZipFile, LookupError), rule, file=path):
             with files.opened(path, "rb") as file:
                 archive = zipfile.ZipFile(file)
                 content = {n: archive.read(n) for n in archive.namelist()}
@@ -100,11 +98,6 @@ class StepFile:
                 content[f"{FIRST}.index"],
                 lambda *n: content[tensor_bundle.data_file(FIRST, *n)],
             )
-        except (zipfile.BadZipFile, LookupError) as error:
-            raise InputError(
-                "`step_file` must be a file written by this version of "
-                f"`tpu_check --step_file`: {error}. Received: {path}"
-            ) from None
         arguments = self.info["arguments"]
         self.shapes = {x["name"]: tuple(x["shape"]) for x in arguments}
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
-from albert_tf.base.errors import InputError, first_line, require
+from albert_tf.base.errors import InputError, input_errors, require
 from albert_tf.base.settings import DEVICES, setting, validate
 from albert_tf.model.ops import freed_with_graph, is_tpu
 from albert_tf.training.training_config import TrainingConfig
@@ -100,7 +100,9 @@ class DistributionConfig:
 
 def tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
     """Connect to a TPU and return its strategy."""
-    try:
+    kinds = ValueError, RuntimeError, OSError, tf.errors.OpError
+    rule = "`tpu_name` must name a reachable TPU"
+    with input_errors(kinds, rule, tpu_name=config.tpu_name):
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
             config.tpu_name, zone=config.tpu_zone, project=config.gcp_project
         )
@@ -108,12 +110,6 @@ def tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
             check_reachable(resolver.master())
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
-    except (ValueError, RuntimeError, OSError, tf.errors.OpError) as error:
-        reason = first_line(error)
-        raise InputError(
-            f"`tpu_name` must name a reachable TPU: {reason}. "
-            f"Received: tpu_name={config.tpu_name}"
-        ) from None
     return tf.distribute.TPUStrategy(resolver)
 
 

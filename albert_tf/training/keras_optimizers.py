@@ -7,7 +7,7 @@ from typing import ClassVar
 import keras
 import tensorflow as tf
 
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import input_errors, require
 from albert_tf.base.settings import plain, positive
 from albert_tf.model.layers import registered
 from albert_tf.training.optimizer import (
@@ -144,11 +144,9 @@ class Released(Optimizer):
             for x in var_names or ()
         ]
         excluded = "|".join(filter(None, [self.excluded, *paths, *names]))
-        try:
+        rule = "`var_names` must contain regular expressions"
+        with input_errors(re.error, rule, var_names=var_names):
             re.compile(excluded)
-        except re.error as error:
-            rule = f"`var_names` must contain regular expressions: {error}."
-            raise InputError(f"{rule} Received: {var_names}") from None
         self.excluded = excluded
 
     @classmethod

@@ -2,7 +2,13 @@
 
 import pytest
 
-from albert_tf.base.errors import InputError, near, require
+from albert_tf.base.errors import (
+    InputError,
+    errors_in,
+    input_errors,
+    near,
+    require,
+)
 
 
 def test_a_broken_rule_is_said_with_what_was_received():
@@ -13,6 +19,32 @@ def test_a_broken_rule_is_said_with_what_was_received():
     assert str(raised.value) == "`n` must not be 0. Received: n=0, path=a.tsv"
     with pytest.raises(InputError, match="^It must be so.$"):
         require("", "It must be so.")
+
+
+def test_errors_of_a_library_state_the_rule_and_the_reason():
+    """A library's error becomes the reason, and other errors stay unchanged."""
+    with pytest.raises(InputError) as raised:
+        with input_errors((KeyError, OSError), "`x` must be a file", x=3):
+            raise OSError("It is missing.\nSee the manual.")
+    message = "`x` must be a file: It is missing. Received: x=3"
+    assert str(raised.value) == message
+    with pytest.raises(InputError, match="^Rule: OSError.$"):
+        with input_errors(OSError, "Rule"):
+            raise OSError
+    for error in (InputError("y"), TypeError("y")):
+        with pytest.raises(type(error), match="^y$"):
+            with input_errors((OSError, ValueError), "Rule", x=3):
+                raise error
+
+
+def test_errors_begin_with_the_location_of_the_data():
+    """The location of the data precedes a rule; other errors have none."""
+    with pytest.raises(InputError, match="^a.tsv:3: `n` must be 1. Rec.*n=2$"):
+        with errors_in("a.tsv:3"):
+            require(False, "`n` must be 1.", n=2)
+    with pytest.raises(KeyError, match="^'n'$"):
+        with errors_in("a.tsv:3"):
+            raise KeyError("n")
 
 
 def test_a_similar_name_is_suggested():
