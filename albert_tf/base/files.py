@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from glob import escape
 from typing import Any, BinaryIO
 
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import InputError, input_errors, require
 from albert_tf.base.local_patterns import local_glob
 from albert_tf.base.remote_files import RawRemoteFile, remote, remote_glob
 
@@ -367,12 +367,8 @@ def require_file(is_present: bool, what: str, path: str) -> None:
 def read_text(path: str, what: str) -> str:
     """Return the text of a UTF-8 file, which errors describe as `what`."""
     require_file(is_file(path), what, path)
-    try:
+    with input_errors(UnicodeDecodeError, f"{what} must be UTF-8", file=path):
         return read_bytes(path).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{what} must be UTF-8. Received: {path}, byte {error.start}"
-        ) from None
 
 
 def write_json(path: str, value: Any) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, AnyStr, BinaryIO, NamedTuple
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import InputError, input_errors, require
 from albert_tf.base.packages import need
 from albert_tf.base.remote_files import is_of_storage
 
@@ -492,10 +492,6 @@ def read_text(path: str, what: str) -> str:
     files.require_file(files.is_file(path), what, path)
     with opened(path) as source:
         data = source.file.read()
-    try:
+    rule = f"{what} must be UTF-8; {TO_UTF_8}"
+    with input_errors(UnicodeDecodeError, rule, file=path):
         return data.decode("utf-8").removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{what} must be UTF-8; {TO_UTF_8}. Received: {path}, "
-            f"byte {error.start}"
-        ) from None

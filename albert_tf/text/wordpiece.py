@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 import sentencepiece
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
-from albert_tf.base.errors import InputError
+from albert_tf.base.errors import InputError, input_errors
 from albert_tf.text.normalization import (
     REPLACEMENT,
     TextConfig,
@@ -48,13 +48,9 @@ IDEOGRAPH = re.compile(
 
 def vocabulary_lines(content: bytes) -> list[str]:
     """Return the pieces of a WordPiece vocabulary, which has one per line."""
-    try:
+    rule = "A wordpiece vocabulary must be UTF-8 text"
+    with input_errors(UnicodeDecodeError, rule, bytes=len(content)):
         lines = content.decode("utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            "A wordpiece vocabulary must be UTF-8 text. "
-            f"Received: an invalid byte at offset {error.start}"
-        ) from None
     if not lines[-1].strip():
         lines.pop()
     pieces: dict[str, int] = {}
