@@ -165,7 +165,7 @@ class TaskModel(NetworkModel):
         scored = scored and len(spec) > 1 and self.task.unlabeled
         rule = "Scores must be in memory, to divide them by the largest score."
         require(not scored, rule, x=dataset)
-        dataset = user_data.in_batches(dataset, self.task.text_rank, batch_size)
+        dataset = user_data.in_batches(dataset, self.task, batch_size)
 
         def convert(element):
             data = element, None, None, part
@@ -253,7 +253,7 @@ class TaskModel(NetworkModel):
     def _labeled(self, x, y=None) -> list:
         """Convert texts and labels, or a data set with both, to examples."""
         if isinstance(x, tf.data.Dataset):
-            x = user_data.in_memory(x, self.task.text_rank)
+            x = user_data.in_memory(x, self.task)
         return self.weighted_examples(x, y, None, "eval")[0]
 
     @contextlib.contextmanager
@@ -429,8 +429,7 @@ class TaskModel(NetworkModel):
             x, *extra_columns = ([column] for column in (x, *extra_columns))
         data = (x, *extra_columns) if extra_columns else x
         if isinstance(data, tf.data.Dataset):
-            columns, rank = self.task.table(), self.task.text_rank
-            data = user_data.texts_of(data, columns, rank)
+            data = user_data.texts_of(data, self.task)
         predictor = self.predictor(batch_size, **{"verbose": 0} | kwargs)
         examples = self.examples(data, None, "predict")
         answers = convert(predictor.predictions(examples))

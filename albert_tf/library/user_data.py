@@ -336,19 +336,23 @@ def with_ranks(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def in_batches(
-    dataset: tf.data.Dataset, text_rank: int, size: int = BATCH_ROWS
+    dataset: tf.data.Dataset, task: Task, size: int = BATCH_ROWS
 ) -> tf.data.Dataset:
     """Return a data set of batches; group single examples into batches.
 
+    If one example's text is a list of words, but labels have a higher rank than
+    texts, then the texts are strings with a label for each word.
+
     Args:
-      dataset: a data set of texts, or of (texts, labels).
-      text_rank: the rank of one example's text, 1 for a list of words. It is
-        reduced by one if labels have a higher rank, because the texts are then
-        strings with a label for each word.
+      dataset: a data set of texts, of (texts, labels) or of dicts of columns.
+      task: the task, which knows the rank of one example's text.
       size: the size of a new batch.
     """
-    dataset = with_ranks(dataset)
+    dataset, text_rank = with_ranks(dataset), task.text_rank
     spec = dataset.element_spec
+    if text_rank and isinstance(spec, Mapping):
+        names = *task.table().texts, task.label_column_in(spec)
+        spec = tuple(spec[name] for name in names if name in spec) or spec
     parts = spec if isinstance(spec, tuple) else (spec,)
     ranks = [min(x.shape.rank for x in tf.nest.flatten(p)) for p in parts]
     if text_rank and len(ranks) > 1 and ranks[1] > ranks[0]:
@@ -356,9 +360,9 @@ def in_batches(
     return dataset.ragged_batch(size) if ranks[0] <= text_rank else dataset
 
 
-def in_memory(dataset: tf.data.Dataset, text_rank: int) -> Any:
+def in_memory(dataset: tf.data.Dataset, task: Task) -> Any:
     """Return a data set as a single batch of lists; see `in_batches`."""
-    batches = list(in_batches(dataset, text_rank))
+    batches = list(in_batches(dataset, task))
     require(batches, "The data set must have at least one example.")
     return tf.nest.map_structure(
         lambda *parts: [x for part in parts for x in listed(part, "x")],
@@ -366,19 +370,18 @@ def in_memory(dataset: tf.data.Dataset, text_rank: int) -> Any:
     )
 
 
-def texts_of(
-    dataset: tf.data.Dataset, columns: TableColumns, text_rank: int
-) -> Any:
+def texts_of(dataset: tf.data.Dataset, task: Task) -> Any:
     """Return all texts of a data set, which may be labeled or batched."""
-    dataset, name = with_ranks(dataset), columns.texts[0]
+    dataset, text_rank = with_ranks(dataset), task.text_rank
+    name, *others = task.table().texts
     if text_rank and isinstance(dataset.element_spec, Mapping):
         rule = f"Texts must have the column {name}."
         spec = dataset.element_spec
         require(name in spec, rule, columns=", ".join(spec))
         dataset = dataset.map(lambda row: row[name])
-    spec, texts = dataset.element_spec, in_memory(dataset, text_rank)
+    spec, texts = dataset.element_spec, in_memory(dataset, task)
     if isinstance(spec, tuple) and (
-        len(columns.texts) == 1 or isinstance(spec[0], tuple | dict)
+        not others or isinstance(spec[0], tuple | dict)
     ):
         return texts[0]  # without labels
     if text_rank and spec.shape.rank == text_rank:

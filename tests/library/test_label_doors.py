@@ -299,9 +299,7 @@ def test_a_batch_of_raw_texts_is_not_a_sentence(words):
     tags = tf.ragged.constant([[0, 1, 2]] * 3)
 
     def predicted(data):
-        texts = user_data.texts_of(
-            data, model.task.table(), model.task.text_rank
-        )
+        texts = user_data.texts_of(data, model.task)
         found = model.examples(texts, None, "predict")
         return [list(example.words) for example in found]
 
@@ -316,9 +314,15 @@ def test_a_batch_of_raw_texts_is_not_a_sentence(words):
         assert predicted(named) == WORDS
     with pytest.raises(InputError, match="the column tokens. .*columns=text$"):
         predicted(texts.map(lambda words: {"text": words}))
-    for data in (both, both.ragged_batch(2)):
+    labeled = [both, both.ragged_batch(2)]
+    for data in labeled[:]:
+        named = data.map(lambda x, y: {"tokens": x, "ner_tags": y})
+        sizes = data.map(lambda x, y: {"n": tf.strings.length(x)})
+        both_tables = tf.data.Dataset.zip(named, sizes)
+        labeled += [named, both_tables.map(lambda a, b: a | b)]
+    for data in labeled:
         found = []
-        for batch in user_data.in_batches(data, model.task.text_rank):
+        for batch in user_data.in_batches(data, model.task):
             found += model.weighted_examples(batch, None, None, "train")[0]
         assert [list(e.words) for e in found] == WORDS
         assert [e.tags for e in found] == [TAGS] * 3

@@ -141,11 +141,11 @@ def test_ids_are_told_from_texts():
 def test_labels_of_pairs_are_no_texts(make, size):
     """The texts of a data set are all its pairs, in order, without labels."""
     pairs = make({"text": ["a", "b", "c"], "text_pair": ["d", "e", "f"]})
-    columns = TableColumns(("text", "text_pair"), "label")
+    task = find("classification").updated(text_pair_column="text_pair")
     for data in (pairs, (pairs, [1, 0, 1])):
         dataset = tf.data.Dataset.from_tensor_slices(data)
         dataset = dataset.batch(size) if size else dataset
-        assert user_data.texts_of(dataset, columns, 0) == pairs
+        assert user_data.texts_of(dataset, task) == pairs
 
 
 def test_a_table_may_be_of_tensors():
