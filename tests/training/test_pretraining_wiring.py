@@ -5,6 +5,7 @@ import itertools
 import shutil
 import types
 
+import keras
 import pytest
 import tensorflow as tf
 import tiny
@@ -106,10 +107,12 @@ def test_records_that_fit_exactly_are_taken(size, is_noted, capsys):
 def test_ids_beyond_the_vocabulary(tmp_path):
     """Released records with ids outside the vocabulary raise errors.
 
-    Released records do not state the size of their vocabulary.
+    Released records do not state the size of their vocabulary; it becomes that
+    of the model.
     """
     write(tmp_path / "a.tfrecord", map(example, (0, 1, 49)))
-    run_setup.read(str(tmp_path), tiny.CONFIG, True)
+    (found,) = run_setup.read(str(tmp_path), tiny.CONFIG, True).values()
+    assert found.vocab_size == tiny.CONFIG.vocab_size == 50
     write(tmp_path / "a.tfrecord", map(example, (0, 1, 50)))
     with pytest.raises(InputError, match="record 2: `input_ids` .* 50, .* 49"):
         run_setup.read(str(tmp_path), tiny.CONFIG, True)
@@ -196,8 +199,48 @@ def test_damage_in_any_folder_is_explained(tmp_path, damaged):
             raise tf.errors.DataLossError(None, None, f"corrupted at {path}")
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tokenizer_fingerprint": "another"},
+        {"vocab_size": 49},
+        {"settings": {"masking": "dynamic"}},
+    ],
+)
+def test_the_folders_of_a_run_must_be_alike(changes):
+    """Folders differ in lengths, but not in vocabulary or kind of masking.
+
+    The fingerprint of the records covers all folders.
+    """
+    first = metadata.Metadata(16, 3, 50, "one", {})
+    longer = dataclasses.replace(first, max_seq_length=32)
+    run_setup.check_alike({"a": first, "b": longer})
+    found = run_setup.fingerprint({"a": first, "b": longer})
+    assert found == f"{first.fingerprint()}, then {longer.fingerprint()}"
+    other = dataclasses.replace(longer, **changes)
+    with pytest.raises(InputError, match="data_dir=b unlike a$"):
+        run_setup.check_alike({"a": first, "b": other})
+
+
+def test_a_seed_determines_weights_and_data(monkeypatch):
+    """The seed of the run determines the initial weights and the data."""
+    monkeypatch.setattr(
+        run_setup, "make_trainer", lambda *_: keras.random.normal([3]).numpy()
+    )
+    monkeypatch.setattr(input_pipeline, "train_batches", lambda **x: x)
+    setup = make_setup(tiny.CONFIG, {"records": metadata.Metadata(*[1] * 5)})
+    seeds = [setup.with_settings({"random_seed": n}) for n in (7, 7, 8)]
+    one, same, other = (each.trainer() for each in seeds)
+    assert (one == same).all() and (one != other).all()
+    read = [each.batches(start=3) for each in seeds[1:]]
+    assert read == [{"start": 3, "seed": seed} for seed in (7, 8)]
+
+
 def test_workers_compare_what_determines_the_run(monkeypatch):
-    """Workers compare settings and contents of files, not paths or devices."""
+    """Workers compare settings and contents of files, not paths or devices.
+
+    They compare `dtype` before each of them resolves `auto`.
+    """
     compared = []
     monkeypatch.setattr(
         run_setup.distribution,
@@ -205,12 +248,14 @@ def test_workers_compare_what_determines_the_run(monkeypatch):
         lambda strategy, values: compared.append((strategy, values)),
     )
     folders = {"records": metadata.Metadata(16, 3, 50, "", {})}
-    setup = make_setup(tiny.CONFIG, folders)
+    setup = make_setup(tiny.CONFIG, folders).with_settings({"dtype": "auto"})
     connected = run_setup.connect_devices(setup, None)
+    assert connected.training.dtype in ("float32", "bfloat16")
     assert connected.strategy is tf.distribute.get_strategy()
     ((strategy, values),) = compared
     assert strategy is None
     assert values["random_seed"] == 12345 and values["do_train"] is True
+    assert values["dtype"] == "auto"
     assert values["albert_config_file"] == tiny.CONFIG
     assert values["data_dir"].startswith("0 records of 16 tokens, ")
     assert values["shares of data_dir"] == [1.0]
