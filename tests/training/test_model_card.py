@@ -122,8 +122,8 @@ def test_a_card_of_a_pretrained_model(tmp_path):
     """The card of a pretrained model lists the last held-out metrics.
 
     The card also states the step of these metrics, how many documents and
-    sentences the records have, how each folder of records was built, and the
-    notes in the history.
+    sentences the last records have, how each folder of records was built, and
+    the notes in the history. The card of a converted folder says the same.
     """
     records = tmp_path / "records"
     records.mkdir()
@@ -133,8 +133,9 @@ def test_a_card_of_a_pretrained_model(tmp_path):
     model(records, metadata_json=metadata)
     folder, short = model(tmp_path), tmp_path / "short"
     short.mkdir()
-    model(short, metadata_json={"settings": {"ngram": 1}})
-    phases = f"--data_dir={records}:0.1,{short}:0.5,{records}\n"
+    other = {"settings": {"ngram": 1}, "statistics": {"documents": 2}}
+    model(short, metadata_json=other)
+    phases = f"--data_dir={short}:0.1,{records}:0.2,{short}:0.3,{records}\n"
     (tmp_path / "run.flags").write_text(phases)
     rows = [{"step": 5, "split": "eval", "loss": 3.0}]
     rows += [{"step": 9, "split": "eval", "loss": 2.5}]
@@ -153,9 +154,12 @@ def test_a_card_of_a_pretrained_model(tmp_path):
     assert f'albert = albert_tf.load("{tmp_path.name}")' in text
     assert ", pretrained to predict masked words and to classify" in text
     expected = (
-        f"{records}: ngram=3, random_next_sentence=True\n{short}: ngram=1\n"
+        f"{short}: ngram=1\n{records}: ngram=3, random_next_sentence=True\n"
     )
     assert f"\n## Settings of the records\n\n```\n{expected}```\n" in text
+    converted = card(str(tmp_path / "converted"), folder, "huggingface")
+    for part in (note, *metrics, expected, phases, "- Text: 7 documents"):
+        assert part in converted
 
 
 def test_the_users_own_card_stays(tmp_path):
@@ -246,6 +250,7 @@ def test_a_card_of_a_phoneme_model(tmp_path):
         ("words", "words"),
         (0.001761234, "0.001761"),
         (45678.9, "45,679"),
+        (-45678.9, "-45,679"),
         (True, "True"),
     ],
 )
