@@ -137,7 +137,7 @@ def test_phases_fill_the_run(shares, folders, depths, steps, size, unit, data):
     """Phases follow each other from 0 to the last step, each with steps.
 
     At every step, folder, depth and masks follow the schedules, and the
-    examples that were read add up.
+    examples that were read add up. Past the end, the last phase goes on.
     """
     depths = [*depths[: len(shares[1])], 6]
     masks = [0.4, 0.3, 0.2, 0.15]
@@ -174,6 +174,9 @@ def test_phases_fill_the_run(shares, folders, depths, steps, size, unit, data):
     assert sum(read.values()) == sum(number for _, number in made)
     for name, number in read.items():
         assert number == sum(n for records, n in made if records == name)
+    last, whole = phases[-1], examples_read(phases, steps)
+    whole[last.records] += 7 * last.batch_size
+    assert examples_read(phases, steps + 7) == whole
 
 
 @st.composite
