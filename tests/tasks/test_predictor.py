@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from albert_tf.base.errors import InputError
-from albert_tf.tasks.predictions import Predictor
+from albert_tf.tasks.predictions import (
+    Predictor,
+    number_text,
+    sibling,
+    submission_path,
+)
 from albert_tf.tasks.registry import find
 
 
@@ -100,6 +105,11 @@ def test_a_second_text_needs_a_task_of_pairs(words):
 
 
 QUESTION = {"question": "a", "context": "b"}
+GOOD = {
+    "rte": {"text": "a", "text_pair": "b"},
+    "squad-2.0": QUESTION,
+    "multiple_choice": QUESTION | {"choices": ["a", "b"]},
+}
 
 
 @pytest.mark.parametrize(
@@ -124,12 +134,13 @@ QUESTION = {"question": "a", "context": "b"}
     ],
 )
 def test_other_fields_and_values_are_errors(words, name, query):
-    """A query with missing, unknown or illegal fields raises an error."""
+    """A query with missing, unknown or illegal fields raises an error.
+
+    The error names the query by its index.
+    """
     predictor = Predictor(find(name), words, None)
-    good = {"text": "a", "text_pair": "b"} if name == "rte" else {"text": "a"}
-    good = good if "text" in predictor.task.fields else query
-    queries = [good, query]
-    with pytest.raises(InputError, match="queries|choices"):
+    queries = [GOOD.get(name, {"text": "a"}), query]
+    with pytest.raises(InputError, match=r"queries\[1\]|choices"):
         predictor(queries)
 
 
@@ -151,3 +162,22 @@ def test_queries_are_a_list(words, queries):
     with pytest.raises(InputError, match="list of dicts"):
         predictor(queries)
     assert predictor([]) == predictor(iter([])) == []
+
+
+def test_where_the_files_of_a_split_lie():
+    """Files of a split lie beside its predictions, in a folder of any name."""
+    path = "predictions/of_predictions/eval_predictions"
+    assert sibling(path, "errors") == "predictions/of_predictions/eval_errors"
+    names = {"": "X.tsv", "mismatched": "X-mm.tsv"}
+    path = "of_predictions/predictions"
+    assert submission_path(path, names) == "of_predictions/X.tsv"
+    path += "_mismatched"
+    assert submission_path(path, names) == "of_predictions/X-mm.tsv"
+    assert submission_path("eval_predictions", names) == ""
+
+
+def test_numbers_in_files_are_exact():
+    """The text of a float32 number is read as the same number."""
+    numbers = np.random.default_rng(0).normal(size=1000).astype(np.float32)
+    found = np.array([number_text(x) for x in numbers]).astype(np.float32)
+    np.testing.assert_array_equal(found, numbers)

@@ -5,10 +5,12 @@ import json
 from pathlib import Path
 
 import pytest
+import tiny
 
 import albert_tf
 from albert_tf.base.errors import InputError
 from albert_tf.library import models
+from albert_tf.model.albert import AlbertModel
 from albert_tf.model.task_heads import MODELS
 from albert_tf.tasks.losses import OBJECTIVES
 from albert_tf.tasks.registry import KINDS, TASKS, find, load_task
@@ -76,21 +78,25 @@ def test_lengths_that_fit(name, legal, changed):
 
 
 LENGTHS = ("doc_stride", "max_query_length", "max_answer_length")
+# For each kind, lengths that are large and small for inputs of 96 tokens.
 OWN = {
-    "question_answering": {"max_query_length": 10, "doc_stride": 40},
-    "multiple_choice": {"max_qa_length": 30},
-    "token_classification": {"doc_stride": 40},
+    "question_answering": (
+        {"max_query_length": 48, "doc_stride": 40},
+        {"max_query_length": 10, "doc_stride": 30},
+    ),
+    "multiple_choice": ({"max_qa_length": 60}, {"max_qa_length": 30}),
+    "token_classification": ({"doc_stride": 70}, {"doc_stride": 40}),
 }
+CASES = [(k, own) for k in sorted(KINDS) for own in OWN.get(k, [{}])]
 
 
-@pytest.mark.parametrize("kind", sorted({task.kind for task in TASKS.values()}))
-def test_shorter_inputs_have_lengths_that_fit(kind):
+@pytest.mark.parametrize(("kind", "own"), CASES)
+def test_shorter_inputs_have_lengths_that_fit(kind, own):
     """Lengths for shorter inputs do not exceed defaults and skip no words.
 
     For the default input length or more, lengths are the defaults.
     """
-    own = {"max_seq_length": 96, **OWN.get(kind, {})}
-    task = find(kind).updated(**own)
+    task = find(kind).updated(max_seq_length=96, **own)
     for length in range(5, 130):
         config = task.updated(max_seq_length=length).config
         assert config.max_seq_length == length
@@ -289,6 +295,28 @@ def test_a_setting_that_a_kind_needs(tmp_path):
             assert getattr(load_task(str(tmp_path)).config, name) is None
     with pytest.raises(InputError, match="`doc_stride` must have"):
         load_task(str(tmp_path))
+
+
+def test_a_model_has_the_settings_of_its_task():
+    """The task's dropout rate, a precision and a shared encoder are passed on.
+
+    The encoder has other dropout rates.
+    """
+    task = with_labels(find("classification").updated(classifier_dropout=0.25))
+    albert = AlbertModel(tiny.SHALLOW, dtype="float32")
+    albert.build()
+    model = task.build_model(tiny.SHALLOW, "float32", albert)
+    assert model.albert is albert and model.classifier_dropout == 0.25
+    model = task.build_model(tiny.SHALLOW, "mixed_bfloat16")
+    assert model.albert.dtype_policy.name == "mixed_bfloat16"
+
+
+def test_a_threshold_is_not_part_of_the_identity():
+    """Runs whose tasks differ only in the threshold have the same task."""
+    task = find("squad-2.0")
+    tuned = task.replaced(null_score_diff_threshold=1.5)
+    assert tuned.identity() == task.identity()
+    assert tuned.description() != task.description()
 
 
 def test_a_label_in_a_list():
