@@ -1,10 +1,13 @@
 """A shrunken model's outputs equal those of its remaining layers."""
 
 import dataclasses
+import types
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny
 import tiny_phonemes
 import tiny_runs
 from exporting import TEXTS, close, finetuned, of_kind, packed
@@ -105,6 +108,89 @@ def test_existing_folders_are_not_touched(pretrained_dir, tmp_path):
     (tmp_path / "mine").touch()
     with pytest.raises(InputError, match="output_dir.*new"):
         shrink_model(ShrinkConfig(pretrained_dir, str(tmp_path)), DataConfig())
+
+
+def test_the_importance_of_heads():
+    """A head's importance is the mean of |dL/dm| over the examples.
+
+    The factor m multiplies the head's rows of the output kernel. The loss is
+    linear in the kernels, so the derivatives are known.
+    """
+    rng = np.random.default_rng(0)
+    heads, width, size = 3, 2, 5
+    kernels = rng.normal(size=[2, heads * width, size]).astype("f4")
+    factors = rng.normal(size=[4, 2, heads * width, size]).astype("f4")
+
+    def block(name, kernel):
+        projection = types.SimpleNamespace(kernel=keras.Variable(kernel))
+        return types.SimpleNamespace(name=name, output_projection=projection)
+
+    names = ["attention_0_0", "attention_1_0"]
+    blocks = dict(enumerate(map(block, names, kernels)))
+    albert = types.SimpleNamespace(
+        config=types.SimpleNamespace(num_attention_heads=heads),
+        encoder=types.SimpleNamespace(attentions=blocks),
+    )
+
+    def losses(model, batch, seed):
+        values = [b.output_projection.kernel.value for b in blocks.values()]
+        pairs = zip(values, tf.unstack(batch["x"]), strict=True)
+        return {i: tf.reduce_sum(a * b) for i, (a, b) in enumerate(pairs)}, None
+
+    found = importances(
+        types.SimpleNamespace(albert=albert),
+        types.SimpleNamespace(losses=losses),
+        tf.data.Dataset.from_tensor_slices({"x": factors}),
+    )
+    slopes = kernels * factors
+    slopes = slopes.reshape(4, 2, heads, width * size).sum(axis=-1)
+    wanted = np.abs(slopes).mean(axis=0)
+    assert [*found] == names
+    np.testing.assert_allclose([*found.values()], wanted, rtol=1e-5)
+
+
+def test_the_best_heads_keep_their_order():
+    """The most important heads come in the order of their numbers."""
+    worth = np.array([3.0, 5.0, 1.0, 9.0, 5.0])
+    for number, heads in ((1, [3]), (2, [1, 3]), (3, [1, 3, 4])):
+        assert shrink.most_important(worth, number).tolist() == heads
+
+
+def test_removed_heads_are_heads_without_output():
+    """Without a head, outputs are those of a model that ignores the head.
+
+    The heads that stay differ between the blocks.
+    """
+    config = dataclasses.replace(
+        tiny.CONFIG,
+        num_attention_heads=4,
+        num_hidden_groups=2,
+        initializer_range=0.5,
+    )
+    model = AlbertForPretraining(config)
+    weights = {
+        name: variable.numpy()
+        for name, variable in checkpoints.named_variables(model).items()
+    }
+    removed = {"attention_0_0": [0, 2], "attention_1_0": [1, 2]}
+    new, few = shrink.without_heads(
+        config,
+        weights,
+        {k: np.setdiff1d(range(4), x) for k, x in removed.items()},
+    )
+    assert (new.num_attention_heads, new.attention_head_size) == (2, 4)
+    for block, heads in removed.items():
+        kernel = weights[f"albert/encoder/{block}/output/kernel"]
+        for head in heads:
+            kernel[4 * head : 4 * head + 4] = 0.0
+    smaller = AlbertForPretraining(new)
+    shrink.Model(config, weights).restore(model)
+    shrink.Model(new, few).restore(smaller)
+    ids = np.arange(10, 22).reshape(2, 6)
+    found, wanted = (
+        m.albert(tf.constant(ids))["sequence_output"] for m in (smaller, model)
+    )
+    close(found, wanted)
 
 
 @pytest.mark.slow
