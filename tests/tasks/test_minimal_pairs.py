@@ -17,6 +17,7 @@ from albert_tf.tasks import minimal_pairs
 from albert_tf.tasks.minimal_pairs import (
     BATCH_TOKENS,
     MinimalPairsConfig,
+    Pair,
     Scorer,
     load_scorer,
     read_pairs,
@@ -124,6 +125,30 @@ def test_files_are_scored(scorer, tmp_path, monkeypatch, names, capsys):
         assert row.split() == [name, *shares, str(values["pairs"])]
     assert mean == f"mean over paradigms: {summary['accuracy']:.1%}"
     assert last == f"Wrote {tmp_path}/out.json"
+
+
+def test_a_summary_of_unequal_paradigms():
+    """The overall accuracy is the mean over paradigms, not over pairs.
+
+    The intervals are Wilson's for 95%, as statsmodels computes them.
+    """
+    rows = [("a", "x", 8), ("b", "y", 1), ("c", "x", 0)]
+    pairs, correct = [], []
+    for paradigm, phenomenon, right in rows:
+        for i in range(10 if paradigm != "b" else 2):
+            pairs.append(Pair("good", "bad", paradigm, phenomenon))
+            correct.append(i < right)
+    found = minimal_pairs.summarize(pairs, correct)
+    assert found["accuracy"] == pytest.approx((0.8 + 0.5 + 0) / 3, abs=1e-5)
+    assert found["paradigm"]["a"] == {
+        "accuracy": 0.8,
+        "low": 0.49016,
+        "high": 0.94332,
+        "pairs": 10,
+    }
+    assert found["paradigm"]["c"]["high"] == 0.27753
+    assert [x["pairs"] for x in found["phenomenon"].values()] == [20, 2]
+    assert found["phenomenon"]["x"]["accuracy"] == 0.4
 
 
 def test_scores_name_the_weights_that_were_read(
