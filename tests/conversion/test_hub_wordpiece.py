@@ -92,6 +92,18 @@ def test_settings_of_word_pieces(rule, settings, lower, strip, tmp_path):
             r"packs texts as A:0 \[SEP\]:0 but",
         ),
         (
+            {
+                "post_processor": {
+                    "type": "Sequence",
+                    "processors": [
+                        {"type": "ByteLevel"},
+                        {"type": "RobertaProcessing"},
+                    ],
+                }
+            },
+            "packs texts as <s>:0 A:0 </s>:0 </s>:0 B:0 </s>:0 but",
+        ),
+        (
             {"normalizer": BERT | {"handle_chinese_chars": False}},
             "tokenize_chinese_chars",
         ),
@@ -133,6 +145,16 @@ def test_numbers_of_word_pieces_stay(tmp_path):
     for text in vocabularies.TEXTS:
         pieces = plain.pieces(plain.encode(text))
         assert list(found.encode(text)) == [moved[x] for x in pieces]
+
+
+def test_the_pieces_that_count_are_those_of_the_json(tmp_path):
+    """If `vocab.txt` differs from `tokenizer.json`, the latter is read."""
+    content = word_pieces()
+    pieces = list(content["model"]["vocab"])
+    others = [*pieces[:6], *reversed(pieces[6:])]
+    (tmp_path / "vocab.txt").write_text("\n".join(others), "utf-8")
+    found, _ = read_tokenizer(write(tmp_path, content))
+    assert found.pieces(range(found.vocab_size)) == pieces != others
 
 
 def test_another_prefix_is_named(tmp_path):
@@ -206,13 +228,20 @@ def test_a_vocabulary_alone_has_the_rules_of_bert(tmp_path):
         read_tokenizer(str(tmp_path))
 
 
-def test_special_pieces_of_other_names(tmp_path):
-    """Special pieces swap names with pieces that have the released names."""
+@pytest.mark.parametrize("beside", [False, True])
+def test_special_pieces_of_other_names(beside, tmp_path):
+    """Special pieces swap names with pieces that have the released names.
+
+    This is also the case if there is a `vocab.txt` with the same pieces.
+    """
     content = word_pieces()
     vocab = content["model"]["vocab"]
     swap = {"[CLS]": "<s>", "the": "[CLS]", "[SEP]": "</s>"}
     content["model"]["vocab"] = {swap.get(x, x): i for x, i in vocab.items()}
     content["added_tokens"] = []
+    if beside:
+        lines = "\n".join(content["model"]["vocab"])
+        (tmp_path / "vocab.txt").write_text(lines, "utf-8")
     folder = write(tmp_path, content, cls_token="<s>")
     found, warnings = read_tokenizer(folder)
     pieces = list(vocab)

@@ -265,6 +265,27 @@ def test_pieces_of_bytes(tmp_path):
     assert again.encode("the ☃") == tokenizer.encode("the ☃")
 
 
+def test_special_pieces_may_have_any_id(tmp_path):
+    """A round trip through `tokenizer.json` keeps the ids of special pieces."""
+    special = "<unk>", "[CLS]", "[MASK]", "<pad>", "[SEP]"
+    content = vocabularies.sentencepiece_model(special)
+    tokenizer = SentencePieceTokenizer(content, TextConfig())
+    written = tokenizer_json(tokenizer)
+    assert written["model"]["unk_id"] == 0
+    packed = written["post_processor"]["special_tokens"]
+    assert {x: packed[x]["ids"] for x in packed} == {"[CLS]": [1], "[SEP]": [4]}
+    added = {x["id"]: x["content"] for x in written["added_tokens"]}
+    assert added == dict(enumerate(special))
+    again, _ = read_tokenizer(write(tmp_path, written))
+    before, after = (
+        ModelProto.FromString(t.content) for t in (tokenizer, again)
+    )
+    kinds = [[piece.type for piece in p.pieces] for p in (before, after)]
+    assert kinds[0] == kinds[1]
+    for text in vocabularies.TEXTS:
+        assert again.encode(text) == tokenizer.encode(text), text
+
+
 def test_scores_go_there_and_back(tmp_path):
     """In `tokenizer.json`, pieces that are never chosen have lower scores.
 
