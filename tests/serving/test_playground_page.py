@@ -281,6 +281,22 @@ def test_a_port_in_use_is_an_error(monkeypatch):
         playground.playground(saved_model="none", port=port)
 
 
+def test_the_command_serves_its_address(page, monkeypatch, capsys):
+    """The page is served at the address that is checked and printed."""
+    calls = []
+    model = mock.Mock(inputs={"classify": [], "attention": []})
+    monkeypatch.setattr(playground_model, "ExportedModel", lambda _: model)
+    monkeypatch.setattr(page, "make_page", lambda model: "page")
+    monkeypatch.setattr(page, "serve", lambda *where: calls.append(where))
+    monkeypatch.setattr(
+        playground, "check_port", lambda *where: calls.append(where)
+    )
+    playground.playground(saved_model="x", host="127.0.0.2", port=8123)
+    assert calls == [("127.0.0.2", 8123), ("page", "127.0.0.2", 8123)]
+    printed = capsys.readouterr().out
+    assert "classify, attention\nOpen http://127.0.0.2:8123/ " in printed
+
+
 @pytest.mark.parametrize("host", ["192.0.2.1", "2001:db8::1", "::1"])
 def test_an_address_that_cannot_be_used_is_an_error(monkeypatch, host):
     """An address on which the page cannot listen is named in the error."""
