@@ -91,7 +91,8 @@ def write_huggingface(
     ):
         source.warnings.append(
             "transformers cannot load the tokenizer, because this "
-            "SentencePiece model is not a unigram model"
+            "SentencePiece model is not a unigram model or marks the ends of "
+            "words"
         )
     if source.task:
         source.task.save(folder)

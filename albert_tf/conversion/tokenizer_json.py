@@ -25,6 +25,8 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from albert_tf.text.normalization import TextConfig, ranges
 from albert_tf.text.sentencepiece_models import (
+    BYTE,
+    CONTROL,
     NORMAL,
     UNUSED,
     USER_DEFINED,
@@ -77,21 +79,27 @@ def text_rules(config: TextConfig) -> list[dict]:
     return rules
 
 
-def scored(proto, config: TextConfig) -> list[list]:
+def scored(proto, tokenizer: Tokenizer) -> list[list]:
     """Return [piece, score] pairs with SentencePiece's scores.
 
-    The scores of pieces that our tokenizer never returns are so low that these
-    pieces are never chosen.
+    The scores of pieces that our tokenizer never finds in a text are so low
+    that these pieces are never chosen.
     """
     # As in SentencePiece, the best score is at least 0.
     best = max(0.0, *(p.score for p in proto.pieces if p.type == NORMAL))
-    split = config.digit_comma != "none"
+    split = tokenizer.config.digit_comma != "none"
+    textless = {
+        piece.piece
+        for piece in proto.pieces
+        if piece.type in (BYTE, CONTROL, UNUSED)
+    }
+    textless -= {*tokenizer.special}  # matched before scores are used
 
     def score(piece) -> float:
         text = piece.piece
         if piece.type == USER_DEFINED:
             return len(text) * best - 0.1
-        if piece.type == UNUSED or (split and re.search(r"\d,\Z", text)):
+        if text in textless or (split and re.search(r"\d,\Z", text)):
             return NEVER + piece.score
         return piece.score
 
@@ -101,17 +109,18 @@ def scored(proto, config: TextConfig) -> list[list]:
 def unigram(tokenizer: Tokenizer) -> dict | None:
     """Return the rules and the vocabulary of a SentencePiece model.
 
-    The result is None if the model is not a unigram model.
+    The result is None if the model is not a unigram model, or if ▁ marks the
+    ends of words.
     """
     proto = ModelProto.FromString(tokenizer.content)
-    spec = proto.normalizer_spec
-    if proto.trainer_spec.model_type != UNIGRAM:
+    spec, trained = proto.normalizer_spec, proto.trainer_spec
+    if trained.model_type != UNIGRAM or trained.treat_whitespace_as_suffix:
         return None
     model = {
         "type": "Unigram",
         "unk_id": tokenizer.unk_id,
-        "vocab": scored(proto, tokenizer.config),
-        "byte_fallback": proto.trainer_spec.byte_fallback,
+        "vocab": scored(proto, tokenizer),
+        "byte_fallback": trained.byte_fallback,
     }
     if spec.normalization_rule_tsv.startswith("{"):
         # These rules were compiled into the model's character map.
@@ -121,18 +130,21 @@ def unigram(tokenizer: Tokenizer) -> dict | None:
         charsmap = base64.b64encode(spec.precompiled_charsmap).decode()
         rules.append({"type": "Precompiled", "precompiled_charsmap": charsmap})
     rules += [replace(" {2,}", " "), replace(END, "")]
+    if not spec.add_dummy_prefix:
+        rules.append(replace("^ +", ""))
     # After `[MASK]`, insert ▁ before a character that follows ▁ in a piece.
     pieces = [piece.piece for piece in proto.pieces]
     words = [x for x in pieces if x[:1] == WORD_MARK and x[1:]]
     splits = not any(WORD_MARK in piece[1:] for piece in pieces)
-    if words:
+    if words and spec.add_dummy_prefix:
         letters = character_class(x[1] for x in words)
         rules.append(replace(f"^(?={letters})", " "))
     mark = {"type": "Metaspace", "replacement": WORD_MARK, "split": splits}
+    schemes = ("first", "always") if spec.add_dummy_prefix else ("never",) * 2
     return {
         "normalizer": {"type": "Sequence", "normalizers": rules},
-        "pre_tokenizer": mark | {"prepend_scheme": "first"},
-        "decoder": mark | {"prepend_scheme": "always"},
+        "pre_tokenizer": mark | {"prepend_scheme": schemes[0]},
+        "decoder": mark | {"prepend_scheme": schemes[1]},
         "model": model,
     }
 

@@ -16,7 +16,7 @@ from albert_tf.conversion.tokenizer_json import (
     tokenizer_json,
 )
 from albert_tf.text.normalization import TextConfig
-from albert_tf.text.sentencepiece_models import NORMAL, UNUSED
+from albert_tf.text.sentencepiece_models import CONTROL, NORMAL, UNUSED
 from albert_tf.text.tokenizers import (
     SentencePieceTokenizer,
     load_saved_tokenizer,
@@ -36,8 +36,21 @@ def with_all_letters():
     return tokenizer
 
 
+def without_prefix():
+    """Return a tokenizer that does not add ▁ to the beginning of a text."""
+    proto = ModelProto.FromString(with_all_letters().content)
+    proto.normalizer_spec.add_dummy_prefix = False
+    return SentencePieceTokenizer(proto.SerializeToString(), TextConfig())
+
+
 @pytest.mark.parametrize(
-    "make", [vocabularies.english, vocabularies.chinese, with_all_letters]
+    "make",
+    [
+        vocabularies.english,
+        vocabularies.chinese,
+        with_all_letters,
+        without_prefix,
+    ],
 )
 def test_what_is_written_is_read(make, tmp_path):
     """A tokenizer is written and read back without a change or a warning."""
@@ -121,15 +134,25 @@ def test_special_pieces_are_matched_as_they_are():
     assert written["added_tokens"] == wanted
 
 
+def test_marks_at_the_ends_of_words_cannot_be_written():
+    """No `tokenizer.json` has the ids of a model with ▁ at the end of words."""
+    proto = ModelProto.FromString(with_all_letters().content)
+    proto.trainer_spec.treat_whitespace_as_suffix = True
+    content = proto.SerializeToString()
+    assert not tokenizer_json(SentencePieceTokenizer(content, TextConfig()))
+
+
 def test_scores_are_those_that_sentencepiece_uses():
     """In `tokenizer.json`, a user-defined symbol wins against other pieces.
 
     Its length matters only if a piece has a positive score. The scores of
-    unused pieces are lowered by 100, so they are never chosen.
+    pieces that are not found in texts are lowered by 100, so they are never
+    chosen.
     """
     tokenizer = with_symbols()
     proto = ModelProto.FromString(tokenizer.content)
     proto.pieces.add(piece="cat", score=-2.0, type=UNUSED)
+    proto.pieces.add(piece="<sep>", score=0.0, type=CONTROL)
     for rule in ("released", "none"):
         written = tokenizer_json(
             SentencePieceTokenizer(
@@ -138,6 +161,7 @@ def test_scores_are_those_that_sentencepiece_uses():
         )
         scores = dict(written["model"]["vocab"])
         assert scores["''"] == scores["caf"] == -0.1
+        assert scores["<sep>"] == -100.0
         assert scores["cat"] == -102.0 and -11 < scores["▁cat"] < 0
         assert (scores["▁2010,"] < -100) == (rule == "released")
         assert scores[","] > -11
@@ -146,6 +170,18 @@ def test_scores_are_those_that_sentencepiece_uses():
     scores = dict(tokenizer_json(positive)["model"]["vocab"])
     assert scores["''"] == pytest.approx(2 * 0.5 - 0.1)
     assert scores["caf"] == pytest.approx(3 * 0.5 - 0.1)
+
+
+def test_the_names_of_bytes_are_not_found_in_texts():
+    """The scores of byte pieces are as low as those of unused pieces."""
+    content = vocabularies.trained(
+        sentence_iterator=iter(["the cat sat"] * 20),
+        vocab_size=275,
+        byte_fallback=True,
+    )
+    written = tokenizer_json(SentencePieceTokenizer(content, TextConfig()))
+    scores = dict(written["model"]["vocab"])
+    assert scores["<0x41>"] == -100.0 and written["model"]["byte_fallback"]
 
 
 def test_pieces_across_words_stay(tmp_path):
