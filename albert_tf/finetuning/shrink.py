@@ -173,11 +173,11 @@ class Model:
 
 def load(model_dir: str) -> Model:
     """Return the model in a directory, without optimizer variables."""
+    config = AlbertConfig.from_model_dir(model_dir)
     prefix = checkpoints.for_inference(model_dir)
     read = checkpoints.reader(prefix)
     names = checkpoints.read_table(prefix)
     learned = [n for n in names if not n.startswith(checkpoints.OPTIMIZER)]
-    config = AlbertConfig.from_model_dir(model_dir)
     return Model(config, {name: read(name) for name in learned})
 
 

@@ -201,6 +201,7 @@ class Scorer:
 
 def load_scorer(model_dir: str) -> Scorer:
     """Return a scorer for the model in a model directory."""
+    config = AlbertConfig.from_model_dir(model_dir)
     prefix = checkpoints.for_inference(model_dir)
     require(
         any(x.startswith("mlm/") for x in checkpoints.read_table(prefix)),
@@ -208,7 +209,7 @@ def load_scorer(model_dir: str) -> Scorer:
         "fine-tuned models have none.",
         model_dir=model_dir,
     )
-    model = AlbertForPretraining(AlbertConfig.from_model_dir(model_dir))
+    model = AlbertForPretraining(config)
     checkpoints.restore_model(prefix, model, only=("albert/", "mlm/"))
     fingerprint = checkpoints.fingerprint(prefix)
     return Scorer(model, load_saved_tokenizer(model_dir), fingerprint)

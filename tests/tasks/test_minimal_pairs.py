@@ -12,6 +12,7 @@ import tensorflow as tf
 import tiny
 
 from albert_tf.base.errors import InputError
+from albert_tf.finetuning import shrink
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.tasks import minimal_pairs
 from albert_tf.tasks.minimal_pairs import (
@@ -238,8 +239,21 @@ def test_a_model_without_the_head_is_refused(scorer, tmp_path):
     """Without a masked-LM head, an error names the model's folder."""
     encoder = checkpoints.named_variables(scorer.model.albert)
     checkpoints.save(str(tmp_path), encoder)
+    scorer.model.config.save(str(tmp_path))
     with pytest.raises(InputError, match=f"masked-LM head.*{tmp_path}"):
         load_scorer(str(tmp_path))
+
+
+@pytest.mark.parametrize("read", [load_scorer, shrink.load])
+def test_another_layout_must_be_converted(read, tmp_path):
+    """The error for a Hugging Face folder contains the command to convert it.
+
+    This is also true of the program `shrink`.
+    """
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_text("")
+    with pytest.raises(InputError, match="convert_checkpoint --input"):
+        read(str(tmp_path))
 
 
 def test_a_row_has_one_piece_or_as_many_as_fit():
