@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -42,12 +43,15 @@ def brief(value: Any) -> str:
 def first_line(error: BaseException, text: str | None = None) -> str:
     """Return the first line of an error's text, or its type if it has no text.
 
+    TensorFlow's names of nodes and ops are omitted.
+
     Args:
       error: the error.
       text: the error's text, if it differs from `str(error)`.
     """
     lines = (str(error) if text is None else text).splitlines()
-    return lines[0] if lines else type(error).__name__
+    first = lines[0] if lines else type(error).__name__
+    return re.sub(r"\{\{.*?\}\} ?| ?\[Op:\w+\]", "", first)
 
 
 @contextlib.contextmanager

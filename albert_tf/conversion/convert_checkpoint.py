@@ -6,7 +6,7 @@ import safetensors
 import tensorflow as tf
 
 from albert_tf.base import files, program
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import input_errors, require
 from albert_tf.base.replacing import atomic_folder
 from albert_tf.base.settings import Validated, setting
 from albert_tf.conversion import huggingface, plbert, tf1
@@ -35,7 +35,6 @@ from albert_tf.conversion.variable_names import (
 from albert_tf.model.config import PRETRAINING_HEADS
 from albert_tf.text.symbols import SYMBOLS_FILE, WORDS_FILE
 from albert_tf.training import checkpoints
-from albert_tf.training.checkpoint_files import reason
 from albert_tf.training.model_card import write_card
 
 
@@ -255,13 +254,10 @@ def convert(
         if half_precision:
             tensors = source.tensors.as_float16()
             written = dataclasses.replace(source, tensors=tensors)
-        try:
+        kinds = tf.errors.OpError, safetensors.SafetensorError
+        rule = "`output` must be writable (is the disk full?)"
+        with input_errors(kinds, rule, output=output):
             count = TARGETS[to](temporary, written)
-        except (tf.errors.OpError, safetensors.SafetensorError) as error:
-            raise InputError(
-                f"`output` must be writable: {reason(error)}. Is the disk "
-                f"full? Received: output={output}"
-            ) from None
         # Writing may add warnings to the source.
         return _report(source, output, to, count)
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from albert_tf.base import files, program
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import input_errors, require
 from albert_tf.base.replacing import (
     Contents,
     atomic_folder,
@@ -38,7 +38,6 @@ from albert_tf.serving.verification import (
 )
 from albert_tf.tasks.task import TASK_FILE, Task
 from albert_tf.text.tokenizers import TOKENIZER_FILE, TOKENIZERS
-from albert_tf.training.checkpoint_files import reason
 
 # The config, the task, and the tokenizer with its settings.
 DESCRIPTION = (
@@ -72,13 +71,12 @@ def write_saved_model(
     assets = asset_paths(config.model_dir, server)
     root.assets = [tf.saved_model.Asset(path) for path in assets]
     root.graphs = server.encoder.graphs
-    try:
+    kind, rule = (
+        tf.errors.ResourceExhaustedError,
+        "`export_dir` must be writable",
+    )
+    with input_errors(kind, rule, export_dir=config.export_dir):
         tf.saved_model.save(root, to, signatures=server.concrete())
-    except tf.errors.ResourceExhaustedError as error:
-        rule = f"`export_dir` must be writable: {reason(error)}."
-        raise InputError(
-            f"{rule} Received: export_dir={config.export_dir}"
-        ) from None
 
 
 def write_file(

@@ -63,11 +63,6 @@ def number(prefix: str) -> int:
     return int(match[1]) if match else -1
 
 
-def reason(error: Exception) -> str:
-    """Return an error's first line, without TensorFlow's node and op names."""
-    return re.sub(r"\{\{.*?\}\} ?| ?\[Op:\w+\]", "", first_line(error))
-
-
 def write_about(prefix: str, facts: dict) -> None:
     """Write facts about the run next to a finished checkpoint."""
     files.write_json(f"{prefix}.json", {"about": facts})
@@ -120,7 +115,8 @@ def damage_named(prefix: str) -> Iterator[None]:
         readable = "Permission denied" not in str(error)
         require(readable, "A checkpoint must be readable.", checkpoint=prefix)
         raise Damaged(
-            f"The checkpoint is damaged: {reason(error)}. Received: {prefix}"
+            f"The checkpoint is damaged: {first_line(error)}. "
+            f"Received: {prefix}"
         ) from error
 
 
@@ -150,7 +146,7 @@ def fault(prefix: str, read: Callable[[str], None]) -> str:
     try:
         read(prefix)
     except Damaged as error:
-        return reason(error.__cause__)
+        return first_line(error.__cause__)
     return ""
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import InputError, first_line, require
 from albert_tf.base.replacing import check_unused
 from albert_tf.base.settings import FLAG_FILE
 from albert_tf.model.albert import AlbertModel
@@ -26,7 +26,6 @@ from albert_tf.training.checkpoint_files import (
     key_of,
     latest,
     name_of,
-    reason,
 )
 from albert_tf.training.history import RUN_FILES
 from albert_tf.training.optimizer import AVERAGE
@@ -217,8 +216,8 @@ def save(
             kept = prefix in checkpoint_files.listed(directory)
             checkpoint_files.remove(directory, step, "_temp" if kept else "")
         raise InputError(
-            f"The checkpoint must be writable: {reason(error)}. Is the disk "
-            f"full? Received: {prefix}"
+            "The checkpoint must be writable (is the disk full?): "
+            f"{first_line(error)}. Received: {prefix}"
         ) from None
     return prefix
 

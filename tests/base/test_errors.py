@@ -5,6 +5,7 @@ import pytest
 from albert_tf.base.errors import (
     InputError,
     errors_in,
+    first_line,
     input_errors,
     near,
     require,
@@ -35,6 +36,12 @@ def test_errors_of_a_library_state_the_rule_and_the_reason():
         with pytest.raises(type(error), match="^y$"):
             with input_errors((OSError, ValueError), "Rule", x=3):
                 raise error
+
+
+def test_the_first_line_of_an_error_names_no_node():
+    """A first line omits TensorFlow's nodes and ops; without text, a type."""
+    assert first_line(ValueError("x {{node a}} y [Op:R]\nz")) == "x y"
+    assert first_line(KeyError()) == "KeyError"
 
 
 def test_errors_begin_with_the_location_of_the_data():

@@ -189,7 +189,7 @@ def test_json_that_cannot_be_read_is_explained(folder):
     with pytest.raises(InputError, match="a JSON object. Received: path=.*x.j"):
         files.read_json_object(f"{folder}/x.json", "It")
     (folder / "x.json").write_bytes(b"ab\xff")
-    with pytest.raises(InputError, match="It must be UTF-8: .*position 2.*x.json$"):
+    with pytest.raises(InputError, match="must be UTF-8: .*position 2.*json$"):
         files.read_text(f"{folder}/x.json", "It")
 
 

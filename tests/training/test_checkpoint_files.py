@@ -136,10 +136,6 @@ def test_a_list_with_other_names_keeps_the_checkpoints_steps(folder):
     assert [line.split()[1] for line in lines] == [
         *('"ckpt-3"', '"ckpt-2"', '"ckpt-3"')
     ]
-    assert checkpoint_files.reason(ValueError("x {{node a}} y [Op:R]\nz")) == (
-        "x y"
-    )
-    assert checkpoint_files.reason(KeyError()) == "KeyError"
 
 
 def test_no_whole_checkpoint_is_an_error(folder):
