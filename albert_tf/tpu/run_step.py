@@ -11,11 +11,13 @@ model directory that this module writes.
 import contextlib
 import dataclasses
 import functools
+import io
 import itertools
 import json
 import signal
 import time
 import zipfile
+import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -70,6 +72,18 @@ def jax_for_steps():
     return jax
 
 
+# Errors raised by Python's libraries for damaged archives.
+DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    LookupError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+)
+
+
 class StepFile:
     """A step file, whose two programs are available as JAX functions.
 
@@ -88,18 +102,18 @@ class StepFile:
         files.require_file(files.is_file(path), "`step_file`", path)
         rule = "`step_file` must be a file written by this version of "
         rule += "`tpu_check --step_file`"
-        with input_errors((zipfile.BadZipFile, LookupError), rule, file=path):
-            with files.opened(path, "rb") as file:
-                archive = zipfile.ZipFile(file)
-                content = {n: archive.read(n) for n in archive.namelist()}
+        data = io.BytesIO(files.read_bytes(path))
+        with input_errors(DAMAGE, rule, file=path):
+            archive = zipfile.ZipFile(data)
+            content = {n: archive.read(n) for n in archive.namelist()}
             self.info = json.loads(content[INFO])
             self.programs = content[STEP], content[EVALUATION]
             self.bundle = tensor_bundle.Bundle(
                 content[f"{FIRST}.index"],
                 lambda *n: content[tensor_bundle.data_file(FIRST, *n)],
             )
-        arguments = self.info["arguments"]
-        self.shapes = {x["name"]: tuple(x["shape"]) for x in arguments}
+            arguments = self.info["arguments"]
+            self.shapes = {x["name"]: tuple(x["shape"]) for x in arguments}
 
     def constants(self) -> Arrays:
         """Return {name: value} for the variables that no step changes."""

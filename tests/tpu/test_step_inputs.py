@@ -95,6 +95,13 @@ def test_what_is_no_step_file_is_one_error(make, tmp_path):
         archive.writestr("step.jax", "step")
     with pytest.raises(InputError, match=f"'step.json'.*{path}$"):
         StepFile(str(path))
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("step.jax", "step" * 100)
+    content = path.read_bytes()
+    for at in range(len(content)):
+        path.write_bytes(content[:at] + b"\xff" + content[at + 1 :])
+        with pytest.raises(InputError, match=f"a file written .*{path}$"):
+            StepFile(str(path))
 
 
 def test_jax_is_imported_with_long_integers(programs, monkeypatch):
