@@ -209,3 +209,15 @@ def test_a_step_alone_does_not_resume_a_run(tmp_path):
     message = "`output_dir` has .*no optimizer state; pass it as `init_ch.*7$"
     with pytest.raises(InputError, match=message):
         checkpoints.restore_latest(str(tmp_path), state)
+
+
+def test_a_run_has_every_slot_of_its_checkpoint(tmp_path):
+    """Slots that a resumed run does not have raise an error.
+
+    For example, the run may train fewer variables than before.
+    """
+    state = {name: tf.Variable(1.0) for name in ("a", "optimizer/a/m")}
+    more = {"optimizer/b/m": tf.Variable(1.0)}
+    checkpoints.save(str(tmp_path), state | more, 7)
+    with pytest.raises(InputError, match=r"unexpected optimizer/b/m \[\]$"):
+        checkpoints.restore_latest(str(tmp_path), state)
