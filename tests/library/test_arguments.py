@@ -83,15 +83,17 @@ def test_a_tuple_has_labels_and_weights(unlabeled, x, found):
 
 
 def test_metrics_that_examples_lack_are_named():
-    """Requesting a metric that the examples do not allow is an error."""
-    task = fake(score=lambda examples, predictions: {"mrr": predictions})
-    task.fitted = lambda examples: task
+    """Requesting a metric that the examples do not allow is an error.
+
+    Examples are predicted and scored with the settings that they imply.
+    """
+    fitted = fake(score=lambda examples, predictions: {"mrr": predictions})
 
     def predictor(size, task, verbose):
-        assert verbose == 0
+        assert verbose == 0 and task is fitted
         return fake(predictions=lambda examples: size)
 
-    model = fake(task=task, predictor=predictor)
+    model = fake(task=fake(fitted=lambda _: fitted), predictor=predictor)
     assert TaskModel._scores(model, ["a"], 3) == {"mrr": 3}
     assert TaskModel._scores(model, ["a"], 3, ["mrr"]) == {"mrr": 3}
     with pytest.raises(InputError, match="only the metrics mrr. .*=pearson$"):
@@ -315,6 +317,23 @@ def test_a_lone_text_has_one_prediction(models, monkeypatch):
         (None, {"verbose": 1}),
     ]
     assert calls == wanted
+
+
+def test_a_predictor_may_have_another_task(models):
+    """A predictor has the model's task, unless another task is passed."""
+    model, other = models[0], find("classification")
+    assert model.predictor().task is model.task
+    assert model.predictor(task=other).task is other
+
+
+def test_shares_belong_to_their_examples(models):
+    """Rows of probabilities become the shares of the examples, in order."""
+    shares = [[0.25, 0.75], [1.0, 0.0], [0.5, 0.5]]
+    for part in ("train", "eval"):
+        found = models[0].examples(["a", "b", "c"], shares, part)
+        assert [list(example.shares) for example in found] == shares
+    found = models[0].examples(["a", "b"], ["bad", "good"], "eval")
+    assert [example.shares for example in found] == [None, None]
 
 
 def test_words_come_with_their_tags(models, monkeypatch):

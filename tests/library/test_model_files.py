@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 import tiny
 import tiny_phonemes
+import tiny_tasks
 import vocabularies
 
 import albert_tf
@@ -258,6 +259,25 @@ def test_a_keras_file_has_its_own_loader(load, tmp_path):
     path.touch()
     with pytest.raises(InputError, match="`keras.models.load_model` reads it"):
         load(path)
+
+
+def test_every_piece_needs_an_embedding(tmp_path):
+    """A vocabulary with more pieces than the embedding table is rejected.
+
+    Otherwise, a text could have ids that are not in the table.
+    """
+    tokenizer = vocabularies.chinese()
+    size = tokenizer.vocab_size
+    config = dataclasses.replace(tiny.SHALLOW, vocab_size=size - 1)
+    path = tiny_tasks.write_model(tmp_path / "model", config, tokenizer)
+    rule = f"at most .*: pieces={size}, vocab_size={size - 1}"
+    for load in (
+        albert_tf.load,
+        lambda path: Classifier.load(path, ["a", "b"]),
+        lambda path: load_server(path, ServingConfig()),
+    ):
+        with pytest.raises(InputError, match=rule):
+            load(path)
 
 
 @pytest.fixture(scope="module")

@@ -325,6 +325,19 @@ def test_scores_are_of_pairs(shallow):
         model.encode(())
 
 
+def test_two_copies_of_a_text_must_differ(shallow):
+    """Without dropout and crops, a model cannot learn from single texts."""
+    names = "hidden_dropout_prob", "attention_probs_dropout_prob"
+    rates = dict.fromkeys(names, 0.0)
+    model = Embedder.load(shallow, crop_rate=0.0, **rates)
+    with pytest.raises(InputError, match="`crop_rate` must be above 0"):
+        model.examples(TEXTS, None, "train")
+    assert len(model.examples((TEXTS, TEXTS[::-1]), None, "train")) == 16
+    for name in names:
+        model = Embedder.load(shallow, crop_rate=0.0, **rates | {name: 0.1})
+        assert len(model.examples(TEXTS, None, "train")) == 16
+
+
 @pytest.mark.slow
 def test_a_batch_may_have_no_class(shallow):
     """A batch may consist of examples without any label."""
