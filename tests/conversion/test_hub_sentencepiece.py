@@ -75,7 +75,10 @@ def test_a_folder_without_another_vocabulary(pretrained_dir, tmp_path):
     ],
 )
 def test_rules_of_sentencepiece(rules, text, same_as, tmp_path):
-    """The normalizer's rules change a text before it is encoded."""
+    """The normalizer's rules change a text before it is encoded.
+
+    All rules of the source are written back, even if they were compiled.
+    """
     tokenizer = vocabularies.english()
     plain = SentencePieceTokenizer(
         tokenizer.content,
@@ -84,11 +87,13 @@ def test_rules_of_sentencepiece(rules, text, same_as, tmp_path):
     content = of_transformers(tokenizer, *rules)
     for part in content["normalizer"]["normalizers"][len(rules) :]:
         part["precompiled_charsmap"] = ""
+    content["decoder"] = METASPACE | {"prepend_scheme": "never"}
     found, warnings = read_tokenizer(write(tmp_path, content))
     assert found.encode(text) == plain.encode(same_as)
     assert sum("compiled into" in line for line in warnings) == len(warnings)
     written = tokenizer_json(found)
-    assert written["normalizer"] == content["normalizer"] or not warnings
+    for name in ("normalizer", "pre_tokenizer", "decoder"):
+        assert written[name] == content[name] or not warnings
     assert written["pre_tokenizer"]
 
 
