@@ -1,5 +1,6 @@
 """Tables of symbols are presets, made from data, or read from files."""
 
+import dataclasses
 import json
 
 import pytest
@@ -50,8 +51,12 @@ def test_padding_and_masks_always_have_symbols(data):
 
 
 def test_a_table_survives_its_files(tmp_path):
-    """A saved table is read back unchanged; its file of words is optional."""
-    table = symbols.made_of("ab").with_words(["x", "y"])
+    """A saved table is read back unchanged; its file of words is optional.
+
+    Padding and masks may have any symbols.
+    """
+    table = symbols.made_of("a$Mb").with_words(["x", "y"])
+    assert not {table.pad, table.mask} & {"$", "M"}
     table.save(str(tmp_path))
     assert symbols.read_table(str(tmp_path)) == table
     assert table.labels == {"x": 2, "y": 3}
@@ -60,6 +65,29 @@ def test_a_table_survives_its_files(tmp_path):
     assert found.words == () and found.fingerprint() != table.fingerprint()
     assert symbols.have_same_ids(found, table)
     assert not symbols.have_same_ids(found, symbols.made_of("ac"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"symbols": {"$": 0, "M": 1, " ": 2, "a": 4, "b": 3}},
+        {"symbols": {"$": 0, "M": 1, " ": 2, "a": 3, "c": 4}},
+        {"pad": "a"},
+        {"mask": "a"},
+        {"separator": "a"},
+        {"words": (" ", "<other>", "y", "x")},
+    ],
+)
+def test_fingerprints_tell_tables_from_others(change):
+    """The fingerprint depends on ids, roles and words, but not on the order."""
+    listed = {"$": 0, "M": 1, " ": 2, "a": 3, "b": 4}
+    table = symbols.SymbolTable(listed).with_words(["x", "y"])
+    reverse = dict(reversed(listed.items()))
+    again = symbols.SymbolTable(reverse).with_words(["x", "y"])
+    assert again.fingerprint() == table.fingerprint()
+    other = dataclasses.replace(table, **change)
+    assert other.fingerprint() != table.fingerprint()
+    assert symbols.have_same_ids(other, table) == ("words" in change)
 
 
 SYMBOLS = {"$": 0, "M": 1, " ": 2, "a": 3}

@@ -11,7 +11,10 @@ from albert_tf.text.normalization import TextConfig
 from albert_tf.text.packing import INPUTS, pack
 from albert_tf.text.sentencepiece_models import NORMAL, charsmap_of
 from albert_tf.text.text_graph import CharacterClass, TextGraph, offset_graph
-from albert_tf.text.tokenizers import SentencePieceTokenizer
+from albert_tf.text.tokenizers import (
+    SentencePieceTokenizer,
+    WordPieceTokenizer,
+)
 from albert_tf.text.wordpiece import is_punctuation
 
 
@@ -95,6 +98,26 @@ def test_a_character_that_is_kept_or_dropped_is_no_space(charsmap):
     assert "▁" not in tokenizer.pieces(ids)
     found = TextGraph(tokenizer).encode_masked(encoded([text]))
     assert found.to_list() == [ids]
+
+
+def test_special_pieces_may_have_any_ids():
+    """Rows have the vocabulary's ids of [CLS], [SEP] and [PAD]."""
+    pieces = "the cat [MASK] [SEP] [UNK] [CLS] [PAD] at".split()
+    content = "\n".join(pieces).encode()
+    tokenizer = WordPieceTokenizer(content, TextConfig())
+    rows = [[5, 0, 1, 3, 7, 3], [5, 0, 3, 6, 6, 6]]
+    texts, pairs = ["the cat", "the"], ["at", ""]
+    assert tokenizer(texts, pairs)["input_ids"].tolist() == rows
+    graph = TextGraph(tokenizer)
+    ids = [graph(encoded(x)) for x in (texts, pairs)]
+    found = graph.pack(*ids, max_seq_length=6)
+    assert found["input_ids"].numpy().tolist() == rows
+    masks = [[1] * 6, [1] * 3 + [0] * 3]
+    assert found["input_mask"].numpy().tolist() == masks
+    assert tokenizer.decode(rows[1]) == "the"
+    assert tokenizer.encode_masked("cat [MASK] the") == [1, 2, 0]
+    masked = graph.encode_masked(encoded(["cat [MASK] the"]))
+    assert masked.to_list() == [[1, 2, 0]]
 
 
 @pytest.mark.parametrize("length", [3, 4, 9, 16])
