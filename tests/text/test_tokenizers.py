@@ -235,6 +235,15 @@ def test_ids_may_be_arrays_and_texts_bytes():
         assert t.decode(row) == "the at"
 
 
+@pytest.mark.parametrize("make", [english, chinese])
+def test_ids_without_text_are_not_decoded(make):
+    """Special and unused ids, the mask and unknown words decode to nothing."""
+    t = make()
+    ids = t.encode("the cafe")
+    for id in t.not_words:
+        assert t.decode([id, ids[0], id, *ids[1:], id]) == "the cafe"
+
+
 def test_truncate_pair_equals_popping():
     """Truncation equals removing tokens of the longer segment one by one."""
     for max_tokens in range(20):
