@@ -40,6 +40,7 @@ def config_file(tmp_path):
     "values, found",
     [
         ({"max_seq_length": 8}, (8, 1)),
+        ({"max_seq_length": 12}, (12, 2)),
         ({"max_seq_length": 16, "max_predictions_per_seq": 16}, (16, 16)),
         ({"max_predictions_per_seq": 17}, None),
     ],
@@ -58,17 +59,21 @@ def test_the_last_batch_is_cut_as_the_first(config_file, tmp_path):
     """The last folder's batch can be divided into equal micro-batches.
 
     The batch size is a multiple of the number of replicas times the number of
-    micro-batches. With a single folder, the batch size does not change.
+    micro-batches. With a single folder, the batch size does not change. The
+    flags take precedence over the lengths of the records.
     """
-    for name, tokens in (("short", 4), ("long", 16)):
+    for name, tokens, predictions in (("short", 4, 1), ("long", 16, 3)):
         (tmp_path / name).mkdir()
-        metadata = Metadata(tokens, 2, 50, "", {"train": (), "eval": ()})
+        splits = {"train": (), "eval": ()}
+        metadata = Metadata(tokens, predictions, 50, "", splits)
         metadata.write(str(tmp_path / name))
     several = f"{tmp_path}/short:0.5,{tmp_path}/long"
-    for data_dir, pieces, batch in (
-        (several, 1, 24),
-        (several, 2, 32),
-        (f"{tmp_path}/short", 2, 96),
+    flags = TpuCheckConfig(max_seq_length=8, max_predictions_per_seq=2)
+    assert lengths(flags, f"{tmp_path}/long", tiny.CONFIG) == (8, 2)
+    for data_dir, pieces, batch, sizes in (
+        (several, 1, 24, (16, 3)),
+        (several, 2, 32, (16, 3)),
+        (f"{tmp_path}/short", 2, 96, (4, 1)),
     ):
         run = PretrainingConfig(
             albert_config_file=config_file, data_dir=data_dir
@@ -82,6 +87,7 @@ def test_the_last_batch_is_cut_as_the_first(config_file, tmp_path):
         )
         plan = make_plan(TpuCheckConfig(), run, OptimizerConfig(), training)
         assert plan.training.train_batch_size == batch
+        assert (plan.tokens, plan.predictions) == sizes
         assert plan.training.dtype == "bfloat16"
     loop = plan_lines(plan, parse("v5e-8"))[-1]
     assert loop == "encoder loop: unrolled, nothing rematerialized"
@@ -120,13 +126,23 @@ def test_the_largest_batch_is_found_on_request(
     monkeypatch.setattr(tpu_check, "require_versions", lambda extra: None)
     monkeypatch.setattr(tpu_check, "Step", FakeStep)
     run = PretrainingConfig(albert_config_file=config_file)
-    training = TrainingConfig(train_batch_size=64)
+    training = TrainingConfig(train_batch_size=40)
     config = TpuCheckConfig(find_largest_batch=find)
     plan = make_plan(config, run, OptimizerConfig(), training)
     compile_and_report(config, plan)
     lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == [
+        "v5e:2x4 (v5litepod-8): 8 chips, 8 replicas",
+        "batch 40 = 8 replicas x 1 accumulation step x 5 examples of 16 "
+        "tokens, 2 predictions, float32",
+        "encoder loop: while, 1 compiled layer for 2 layers, layers "
+        "rematerialized",
+    ]
     assert lines[3].startswith("compiles for v5e and fits")
-    assert lines[4].startswith("peak memory of a replica: 8.00 GiB of 16.00")
+    assert lines[4] == (
+        "peak memory of a replica: 5.00 GiB of 16.00 GiB, 11.00 GiB left "
+        "(arguments 0.00 GiB)"
+    )
     largest = "largest micro-batch of a replica that fits: 16"
     assert lines[5:][-1:] == [largest] * find
 
