@@ -1,5 +1,6 @@
 """`tpu_check` lowers the trainer's step and finds the largest batch size."""
 
+import dataclasses
 import json
 import types
 import zipfile
@@ -135,8 +136,12 @@ def test_a_step_compiles_for_a_tpu():
 
 @pytest.fixture(scope="module")
 def step():
-    """Return the step of the tiny model on one replica."""
-    return Step(plan(tiny.SHALLOW, train_batch_size=4), parse("v5e-1"))
+    """Return a step of the tiny model on one replica, with averaged weights."""
+    averaging = dataclasses.replace(
+        plan(tiny.SHALLOW, train_batch_size=4),
+        optimizer=OptimizerConfig(ema_decay=0.5),
+    )
+    return Step(averaging, parse("v5e-1"))
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +196,7 @@ def test_a_file_has_both_programs_and_the_first_state(
     """A step file contains training and evaluation programs and a checkpoint.
 
     The training program takes a micro-batch. The file also describes the
-    arguments, the settings and the cost.
+    arguments, the averages, the settings and the cost.
     """
     batch = {"train_batch_size": 12, "gradient_accumulation_steps": 3}
     monkeypatch.setattr(step, "plan", plan(tiny.SHALLOW, **batch))
@@ -223,6 +228,10 @@ def test_a_file_has_both_programs_and_the_first_state(
         "optimizer/rate_factor": 1.0,
         "optimizer/clock": [0.0, 0.0, 1.0],
     }
-    assert about["averages"] == {} and about["flags"] == "--seed=1\n"
+    assert about["flags"] == "--seed=1\n"
+    averages = {
+        name: f"optimizer/average/{name}" for name in step.trainer.weights
+    }
+    assert about["averages"] == averages
     assert about["evaluation"] == list(evaluation.arguments)
     assert about["outputs"] == list(module.outputs)
