@@ -254,6 +254,30 @@ def test_no_two_places_share_a_dropout_mask(monkeypatch):
     assert rates == [0.1, *(0.3, 0.1, 0.1) * blocks]
 
 
+def test_dropout_follows_the_first_norm_and_precedes_the_others(monkeypatch):
+    """Embeddings are dropped after their norm; block outputs, before the sum.
+
+    If everything is dropped, only the bias of the projection is left, and each
+    block normalizes its input twice.
+    """
+    model, inputs = goldens.random_model(hidden_dropout_prob=0.1)
+    model, (*inputs, _) = model.albert, inputs.values()
+    monkeypatch.setattr(
+        tf.nn.experimental, "stateless_dropout", lambda x, *_: tf.zeros_like(x)
+    )
+    found = model(*inputs, seed=tf.constant([5, 6]), return_all=True)
+    assert not found["embedding_output"].numpy().any()
+    x = model.embeddings.projection.bias.numpy()
+    assert np.ptp(x) > 0.1
+    (attention,) = model.encoder.attentions.values()
+    (ffn,) = model.encoder.ffns.values()
+    for states in found["hidden_states"]:
+        for block in (attention, ffn):
+            gamma, beta = (v.numpy() for v in block.layer_norm.weights)
+            x = (x - x.mean()) / x.std() * gamma + beta
+        np.testing.assert_allclose(states, x + 0 * states, rtol=1e-4, atol=1e-5)
+
+
 def test_integers_of_any_width_are_ids():
     """64-bit ids and 32-bit ids produce equal outputs."""
     model = AlbertForPretraining(tiny.CONFIG)
