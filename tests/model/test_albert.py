@@ -207,8 +207,8 @@ def test_logits_are_not_rounded_to_bfloat16():
 
 def dropout_model(**rates):
     model, inputs = goldens.random_model(num_hidden_layers=2, **rates)
-    return lambda seed: np.asarray(
-        model(*inputs.values(), seed=seed)["mlm_logits"]
+    return lambda seed, **more: np.asarray(
+        model(*inputs.values(), seed=seed, **more)["mlm_logits"]
     )
 
 
@@ -217,10 +217,13 @@ def dropout_model(**rates):
     "rate", ["hidden_dropout_prob", "attention_probs_dropout_prob"]
 )
 def test_dropout_follows_from_the_seed(rate):
-    """A seed determines all dropout masks; without a seed, none are used."""
+    """A seed determines all dropout masks; without a seed, none are used.
+
+    This is also true with `training`, which draws a seed only if none is given.
+    """
     run, plain = dropout_model(**{rate: 0.3}), dropout_model()
     one, two = tf.constant([1, 2]), tf.constant([1, 3])
-    np.testing.assert_array_equal(run(one), run(one))
+    np.testing.assert_array_equal(run(one, training=True), run(one))
     assert np.abs(run(one) - run(two)).max() > 1e-3
     assert np.abs(run(one) - plain(one)).max() > 1e-3
     np.testing.assert_array_equal(run(None), plain(None))
