@@ -58,7 +58,10 @@ def test_slices_bound_the_logits():
 
 
 def test_heads_are_linear():
-    """Logits of symbols and words are linear in the state of each position."""
+    """Logits of symbols and words are linear in the state of each position.
+
+    In bfloat16, too, the logits are float32.
+    """
     config = dataclasses.replace(tiny.SHALLOW, vocab_size=20)
     model = phonemes.AlbertForPhonemes(config, C)
     again = phonemes.AlbertForPhonemes.from_config(model.get_config())
@@ -80,3 +83,5 @@ def test_heads_are_linear():
     logits += names["words/bias"]
     expected = -tf.nn.log_softmax(logits)[..., 0]
     np.testing.assert_allclose(losses, expected, atol=1e-6)
+    half = phonemes.AlbertForPhonemes(config, C, dtype="mixed_bfloat16")
+    assert half(ids)["symbol_logits"].dtype == tf.float32

@@ -62,6 +62,20 @@ def test_what_heads_do_by_default():
     np.testing.assert_allclose(found, wanted, atol=1e-6)
 
 
+def test_what_heads_do_on_request():
+    """The dropout rate, the pooling and the length of vectors can be set."""
+    model = AlbertClassifier(tiny.SHALLOW, 2, classifier_dropout=0.4)
+    x, seed = tf.ones([9, 16]), tf.constant([1, 2])
+    dropped = dropout(x, 0.4, fold_in(seed, 2))
+    np.testing.assert_array_equal(model.drop(x, seed), dropped)
+    how = {"pooling": "max", "unit_length": False}
+    embedder = AlbertEmbedder(tiny.SHALLOW, albert=model.albert, **how)
+    tokens = model.albert(*INPUTS)["sequence_output"].numpy()
+    real = np.where(INPUTS[1][..., None] > 0, tokens, -np.inf)
+    np.testing.assert_allclose(embedder(*INPUTS), real.max(1), atol=1e-6)
+    assert how.items() <= embedder.get_config().items()
+
+
 def bfloat16_head(cls, *args):
     """Return a head with realistic weights, and the encoder's outputs."""
     config = dataclasses.replace(tiny.CONFIG, initializer_range=0.4)
