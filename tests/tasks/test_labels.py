@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from albert_tf.base.errors import InputError
+from albert_tf.tasks.classification import Example
 from albert_tf.tasks.registry import find, load_task
 from albert_tf.tasks.tables import (
     LARGEST,
@@ -331,6 +332,7 @@ def test_files_have_names_or_numbers_of_classes(tmp_path, ending):
         ("abc", [["0"], ["1"]], ["a", "b"]),
         ("abc", [["a", "2"], ["0", "1"]], ["ac", "ab"]),
         ("ab", [["0", "1"], ["1", "0"]], ["b", "a"]),
+        ("ab", [["1", "0"], [], ["0", "1"]], ["a", "", "b"]),
         ("ab", [["0", "1"], ["1"]], ["ab", "b"]),
         ("ab", [["1", "1"], ["0", "0"]], ["ab", ""]),
         ("123", [["1", "3"], ["2"]], ["13", "2"]),
@@ -391,6 +393,55 @@ def test_lists_of_numbers_are_shares(labels, are_sets, legal):
     assert (found is None) == (legal is None)
     if legal:
         np.testing.assert_array_equal(found, labels)
+
+
+def test_shares_replace_labels(words):
+    """Features contain the shares; a table contains the likely classes."""
+    shares = [[0.2, 0.5, 0.3], [0.7, 0.1, 0.2]]
+    classes = named("classification"), named("multilabel")
+    assert classes[0].table_labels(shares) == ["good", "bad"]
+    assert classes[1].table_labels(shares) == [[0, 0, 0], [1, 0, 0]]
+    examples = [Example("", "a", "", "ugly"), Example("", "b", "", "ugly")]
+    taught = classes[0].with_shares(examples, shares)
+    found = classes[0].features(taught, words).arrays["labels"]
+    np.testing.assert_array_equal(found, np.float32(shares))
+
+
+def test_features_of_which_some_have_labels(words):
+    """If any label is missing, the features have no labels."""
+    examples = [Example("", "a", "", "bad"), Example("", "b", "", None)]
+    for rows in (examples, examples[::-1]):
+        assert not named("classification").features(rows, words).arrays
+
+
+def test_some_of_several_columns_of_labels(tmp_path):
+    """To predict, a file may lack some columns of labels, or some cells."""
+    for name, cells in (("multilabel", "01"), ("regression", ("1", ""))):
+        task = find(name).updated(label_column=("x", "y"))
+        path = tmp_path / "t.tsv"
+        path.write_text("text\tx\na\t1\n")
+        assert task.read("predict", str(path))[0].label is None
+        path.write_text("text\tx\ty\na\t{}\t{}\n".format(*cells))
+        (found,) = task.read("predict", str(path))
+        assert found.label == (("y",) if name == "multilabel" else None)
+
+
+def test_columns_of_numbers_in_another_order(tmp_path):
+    """Columns are matched to a model's numbers by their names."""
+    task = named("regression", ("x", "y"))
+    task = task.updated(label_column=("y", "x"))
+    path = tmp_path / "t.tsv"
+    path.write_text("text\tx\ty\na\t1\t2\n")
+    assert task.read("train", str(path))[0].label == (1.0, 2.0)
+
+
+def test_the_model_of_a_single_named_number():
+    """A number that has a name keeps its axis; one without a name has none."""
+    logits = np.zeros([3, 1])
+    for labels, shape in (((), (3,)), (("x",), (3, 1))):
+        task = named("regression", labels)
+        assert task.numbers(logits).shape == shape
+        assert task.head_arguments == (1,)
 
 
 def test_a_message_lists_at_most_twenty_labels():

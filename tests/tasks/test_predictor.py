@@ -97,6 +97,20 @@ def test_the_number_of_answers_is_limited(words):
     assert predictor([query])[0]["answer"] == ""
 
 
+def test_classes_are_in_the_order_of_their_probabilities(words):
+    """The likeliest class comes first; numbers come with their names."""
+    logits = np.log(np.float32([[0.2, 0.5, 0.3]]))
+    found = []
+    for kind in ("classification", "regression"):
+        task = dataclasses.replace(find(kind), labels=("x", "y", "z"))
+        predictor = Predictor(task, words, lambda _: {"logits": logits})
+        found += predictor([{"text": "a"}])
+    classes, numbers = found
+    assert list(classes) == ["y", "z", "x"]
+    assert classes == pytest.approx({"x": 0.2, "y": 0.5, "z": 0.3})
+    assert numbers == {"score": tuple(*logits), "labels": ["x", "y", "z"]}
+
+
 def test_a_second_text_needs_a_task_of_pairs(words):
     """A second text is rejected unless the task is for pairs."""
     predictor = Predictor(find("sst-2"), words, None)

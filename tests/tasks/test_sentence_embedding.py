@@ -111,6 +111,18 @@ def test_retrieval_by_hand():
     assert constant == pytest.approx({"accuracy": 0.0, "mrr": 1 / 3})
 
 
+def test_pairs_may_have_the_same_match():
+    """Each query is compared with its own match, even if another has it too."""
+    names = {"e": [1.0, 0.0], "n": [0.0, 1.0], "d": [0.6, 0.8]}
+    pairs = ("n", "d"), ("e", "d"), ("n", "e"), ("d", "n")
+    examples = [Texts("", pair, None, True) for pair in pairs]
+    vectors = np.array([[names[text] for text in pair] for pair in pairs])
+    # Of d, e and n, d ranks second for n and for e, e ranks last for n, and n
+    # ranks second for d.
+    expected = {"accuracy": 0.0, "mrr": (1 / 2 + 1 / 2 + 1 / 3 + 1 / 2) / 4}
+    assert TASK.score(examples, vectors) == pytest.approx(expected)
+
+
 def test_the_length_of_a_vector_changes_no_rank():
     """Texts are ranked by cosine, even if vectors are not of unit length."""
     vectors = np.random.default_rng(0).normal(size=(9, 3, 4))
@@ -125,11 +137,17 @@ def test_the_length_of_a_vector_changes_no_rank():
 
 
 def test_scores_are_cosines_for_the_most_alike(tokenizer):
-    """The labels of rated pairs are scores divided by the largest score."""
+    """The labels of rated pairs are scores divided by the largest score.
+
+    The sign of a score does not count for its size.
+    """
     examples = [Texts("", ("a", "b"), x, True) for x in (0.0, 2.0, 5.0)]
     features = TASK.features(examples, tokenizer)
     np.testing.assert_allclose(features.arrays["labels"], [0, 0.4, 1])
     assert len(features) == 3 and len(features.lengths) == 6
+    examples = [Texts("", ("a", "b"), x, True) for x in (2.0, -4.0)]
+    labels = TASK.features(examples, tokenizer).arrays["labels"]
+    assert labels.tolist() == [0.5, -1.0]
     zeros = [Texts("", ("a", "b"), 0.0, True)] * 2
     assert TASK.features(zeros, tokenizer).arrays["labels"].tolist() == [0, 0]
 

@@ -88,11 +88,18 @@ def test_a_missing_file(tmp_path):
 
 
 def test_known_broken_lines_are_passed_over(tmp_path, capsys):
-    """With `skip_broken`, broken lines are skipped and counted."""
+    """With `skip_broken`, broken lines are skipped and counted.
+
+    A line that is not UTF-8 is an error, because all its cells may be present.
+    """
     text = "a\tb\nx\ny\tz\n"
     _, values = rows(tmp_path, "t.tsv", text, skip_broken=True)
     assert values == [{"a": "y", "b": "z"}]
     assert "skipped 1 broken lines" in capsys.readouterr().out
+    message = refusal(
+        tmp_path, "t.tsv", text.encode() + b"\xff\tz\n", skip_broken=True
+    )
+    assert "t.tsv:4: the text must be UTF-8" in message
 
 
 DOUBLED = '"he said ""no"" twice"'

@@ -334,5 +334,8 @@ def test_the_task_of_another_model():
     assert find("multiple_choice").for_model(find("race")).number == 4
     with pytest.raises(InputError, match="entailment, neutral"):
         find("rte").for_model(find("mnli"))
+    other = dataclasses.replace(find("mnli"), labels=find("mnli").labels[::-1])
+    with pytest.raises(InputError, match="neutral, entailment"):
+        find("ax").for_model(other)
     with pytest.raises(InputError, match="kind.*classification"):
         find("sts-b").for_model(find("mnli"))
