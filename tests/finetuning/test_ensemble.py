@@ -18,7 +18,8 @@ from albert_tf.base.errors import InputError
 from albert_tf.finetuning import evaluation
 from albert_tf.finetuning import finetune as finetuning_run
 from albert_tf.finetuning.finetune import for_ensemble, summary
-from albert_tf.finetuning.finetuning_setup import Job
+from albert_tf.finetuning.finetuning_setup import Job, Split
+from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import find
 from albert_tf.text.tokenizers import load_saved_tokenizer
 from albert_tf.training import checkpoints
@@ -197,8 +198,28 @@ def steps_of_seeds(monkeypatch, tmp_path, ends, **values):
 def test_hours_are_of_all_seeds_and_a_step_of_each(
     ends, values, begun, monkeypatch, tmp_path
 ):
-    """`max_hours` limits all seeds together; `stop_step` limits each seed."""
+    """`max_hours` limits all seeds together; `stop_step` limits each seed.
+
+    There is a summary only if every seed's run is complete.
+    """
     assert steps_of_seeds(monkeypatch, tmp_path, ends, **values) == begun
+    is_complete = len(begun) == 3 and "stop_step" not in values
+    assert (tmp_path / "metrics.json").exists() is is_complete
+
+
+def test_steps_are_of_examples_not_of_rows(monkeypatch):
+    """The number of steps follows from examples, even of several rows each."""
+    rows = [(np.zeros(3, np.int32), 3)] * 6
+    features = Features.from_rows(rows, {}, 0, 16, rows_per_example=2)
+    split = Split("train", [None] * 3, features)
+    job = Job(find("multiple_choice"), None, None, (split,), (), ())
+    unlocked = mock.MagicMock()
+    monkeypatch.setattr(checkpoints, "locked_model_dir", unlocked)
+    monkeypatch.setattr(finetuning_run, "train", lambda s, *_: (s, ""))
+    how = {"model_dir": "m", "output_dir": "o", "do_train": True}
+    how |= {"num_train_steps": None, "num_train_epochs": 8.0}
+    _, s, _ = finetuning_run.train_in_output_dir(build(**how), job, None)
+    assert s.training.num_train_steps == 2  # 24 examples in batches of 16
 
 
 def test_seeds_leave_another_model_alone(copy, pretrained, opinions):
@@ -241,6 +262,9 @@ def test_the_results_of_tasks_are_not_replaced(
     assert "results of several tasks" in message and "sst-2, rte" in message
     assert [*tmp_path.iterdir()] == [path]
     evaluation.check_results(str(tmp_path), ["rte", "sst-2"], False)
+    for tasks in (["rte"], ["rte", "sst-2", "cola"]):
+        with pytest.raises(InputError, match="results of several tasks"):
+            evaluation.check_results(str(tmp_path), tasks, False)
     path.write_text('{"task": "sst-2"}', "utf-8")
     evaluation.check_results(str(tmp_path), [None], False)
 
@@ -336,6 +360,17 @@ def test_members_have_one_task(pretrained, tmp_path, kind, changes):
 
 
 THRESHOLD = "null_score_diff_threshold"
+
+
+def test_members_may_have_different_thresholds(pretrained, tmp_path):
+    """Thresholds, which differ from model to model, do not matter."""
+    task = find("squad-2.0").updated(max_seq_length=16, answer_head="simple")
+    folders = [str(tmp_path / name) for name in "ab"]
+    for folder, value in zip(folders, (1.0, 2.5), strict=True):
+        shutil.copytree(pretrained, folder)
+        task.replaced(null_score_diff_threshold=value).save(folder)
+    job = Job(task, tiny.CONFIG, load_saved_tokenizer(pretrained), (), (), ())
+    evaluation.check_members(folders, job)
 
 
 @pytest.mark.parametrize(

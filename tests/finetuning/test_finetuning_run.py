@@ -13,7 +13,10 @@ from albert_tf.base.errors import InputError
 from albert_tf.finetuning import finetuning_run
 from albert_tf.finetuning.evaluation import TaskEvaluator
 from albert_tf.finetuning.finetuning_run import EarlyStopping
+from albert_tf.finetuning.finetuning_setup import Job, Split
 from albert_tf.finetuning.recipe import RecipeConfig
+from albert_tf.tasks.features import Features
+from albert_tf.tasks.registry import find
 from albert_tf.training import checkpoint_files, checkpoints
 from albert_tf.training.history import History
 from albert_tf.training.hooks import Evaluate
@@ -141,6 +144,33 @@ def test_every_setting_with_a_change_is_a_fact(monkeypatch):
     assert facts.keys() == names | {"first weights", "length_bucketing=all"}
     assert facts["first weights"].value == "random"
     assert facts["model_dir"] == ("m", "another loss")
+
+
+@pytest.mark.parametrize("bucketing", ["none", "evaluation", "all"])
+def test_facts_of_examples_and_their_order(bucketing):
+    """Facts tell which examples a run used, and whether they were sorted.
+
+    The number of examples may be equal although the examples differ.
+    """
+    how = {"num_train_steps": 5, "do_train": True, "init": "random"}
+    how |= {"model_dir": "m", "output_dir": "o"}
+    s = build(**how, length_bucketing=bucketing)
+    facts = []
+    for token in (7, 8):
+        rows = [(np.array([2, token, 3], np.int32), 3)]
+        features = Features.from_rows(rows, {}, 0, 16)
+        splits = [Split(name, ["x"], features) for name in ("train", "eval")]
+        train, evaluation = ((split,) for split in splits)
+        job = Job(find("sst-2"), None, None, train, evaluation, (), "t")
+        facts.append(finetuning_run.run_facts(s, job))
+    by_length = facts[0]["length_bucketing=all"]
+    assert by_length.value is (bucketing == "all")
+    assert by_length.change == "other batches"
+    assert facts[0]["teacher weights"].value == "t"
+    names = {"train data of sst-2", "eval data of sst-2"}
+    assert {k for k in facts[0] if facts[0][k] != facts[1][k]} == names
+    train, other = (facts[0][name].change for name in sorted(names)[::-1])
+    assert "training continues" in train and "evaluations" in other
 
 
 def rates(folder):
