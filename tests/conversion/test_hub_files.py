@@ -10,6 +10,7 @@ from albert_tf.conversion.tokenizer_files import (
     Added,
     HubFiles,
     check_ids,
+    find_vocabulary,
     fitting,
     length_of,
     rename_special,
@@ -127,6 +128,45 @@ def test_settings_override_the_map_of_special_tokens(tmp_path):
     path.write_text(json.dumps({"cls_token": {"content": "c"}}))
     found = HubFiles.of(str(tmp_path))
     assert [found.name(x) for x in ("cls", "sep", "pad")] == ["c", "b", None]
+
+
+def test_pieces_with_a_role_are_no_markers():
+    """The markers are the listed special pieces that have no role."""
+    listed = ["[E1]", "<mask>", {"content": "[CLS]"}, {"content": "[E2]"}]
+    settings = {"mask_token": "<mask>", "cls_token": {"content": "[CLS]"}}
+    for key in ("additional_special_tokens", "extra_special_tokens"):
+        hub = HubFiles("", {}, settings | {key: listed})
+        assert hub.markers() == {"[E1]", "[E2]"}
+    assert HubFiles("", {}, settings).markers() == set()
+
+
+def test_the_vocabulary_of_a_folder(tmp_path):
+    """A SentencePiece model comes first, and the usual name before others.
+
+    Of two folders with the same name, the first counts. Several files of the
+    same kind with other names raise an error.
+    """
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder, names in (
+        (first, ["vocab_a.txt", "vocab.txt", "my.model"]),
+        (second, ["vocab_b.txt", "vocab_c.txt", "spiece.model", "my.model"]),
+    ):
+        folder.mkdir()
+        for name in names:
+            (folder / name).touch()
+    both = [str(first), str(second)]
+    kinds = "sentencepiece", "wordpiece"
+    assert find_vocabulary(both) == (kinds[0], f"{second}/spiece.model")
+    (second / "spiece.model").unlink()
+    assert find_vocabulary(both) == (kinds[0], f"{first}/my.model")
+    for folder in (first, second):
+        (folder / "my.model").unlink()
+    assert find_vocabulary(both) == (kinds[1], f"{first}/vocab.txt")
+    (first / "vocab.txt").unlink()
+    assert find_vocabulary(both) == (kinds[1], f"{first}/vocab_a.txt")
+    with pytest.raises(InputError, match="only one vocabulary"):
+        find_vocabulary([str(second)])
+    assert find_vocabulary([str(tmp_path)]) is None
 
 
 USUAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

@@ -59,7 +59,10 @@ PARTS = "e\u0302\u0323 e\u0323\u0302 \u1eb9\u0302 ê\u0323"  # ê with a dot
     [
         ([NFKC], lambda text: unicodedata.normalize("NFKC", text)),
         ([{"type": "NFC"}], lambda text: unicodedata.normalize("NFC", text)),
-        ([{"type": "NFD"}], lambda text: unicodedata.normalize("NFD", text)),
+        (
+            [LOWER, regex(r"caf(é|e\u0301)", "bar")],
+            lambda text: text.lower().replace("café", "bar"),
+        ),
         (
             [NFKC, LOWER],
             lambda text: unicodedata.normalize("NFKC", text).lower(),
@@ -72,10 +75,7 @@ PARTS = "e\u0302\u0323 e\u0323\u0302 \u1eb9\u0302 ê\u0323"  # ê with a dot
             [regex(r"(?<=[\u0980-\u09ff]):", "\u0983"), LOWER],
             lambda text: text.replace("\u09be:", "\u09be\u0983").lower(),
         ),
-        (
-            [LOWER, regex(r"caf(é|e\u0301)", "bar")],
-            lambda text: text.lower().replace("café", "bar"),
-        ),
+        ([{"type": "NFD"}], lambda text: unicodedata.normalize("NFD", text)),
         ([regex(" {2,}", " "), regex(r"\s+$", "")], str),
         ([regex(" {2,}", "\u2581")], str),
         (
@@ -113,6 +113,18 @@ def test_flags_of_bert_may_be_texts(name):
     assert (text_on, text_off) == (on, off) and on != off
     missing = {k: v for k, v in BERT.items() if k != name}
     assert MAKERS["BertNormalizer"](missing)(text) == on  # the default
+
+
+def test_accents_stay_if_case_stays():
+    """By default, `BertNormalizer` strips accents only if it lower-cases."""
+    for lower, strip, wanted in (
+        (True, None, "e"),
+        (True, False, "é"),
+        (False, None, "É"),
+        (False, True, "E"),
+    ):
+        rule = BERT | {"lowercase": lower, "strip_accents": strip}
+        assert MAKERS["BertNormalizer"](rule)("É") == wanted
 
 
 def test_bert_cleans_as_the_library_does():

@@ -97,6 +97,28 @@ def test_a_wrong_description_is_an_error(kind, request, tmp_path):
         albert_tf.load_tokenizer(tmp_path)
 
 
+def test_the_vocabulary_of_the_saved_kind_is_read(shallow, tmp_path):
+    """A SentencePiece model beside a saved `vocab.txt` is not read."""
+    own = tokenizers.load_saved_tokenizer(shallow)
+    for name in ("tokenizer.json", "vocab.txt"):
+        shutil.copy(Path(shallow) / name, tmp_path)
+    (tmp_path / "other.model").write_bytes(b"no model")
+    found = albert_tf.load_tokenizer(tmp_path)
+    assert found.fingerprint() == own.fingerprint()
+
+
+def test_warnings_about_a_tokenizer_are_printed(shallow, tmp_path, capsys):
+    """Each warning is printed on its own line."""
+    shutil.copy(Path(shallow) / "vocab.txt", tmp_path)
+    settings = {"tokenizer_class": "OddTokenizer", "padding_side": "left"}
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps(settings))
+    assert albert_tf.load_tokenizer(tmp_path).kind == "wordpiece"
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("warning: ids may differ: ")
+    assert second.startswith("warning: texts are padded at the beginning")
+
+
 def test_a_folder_without_a_tokenizer(tmp_path):
     """The error for a folder without a tokenizer lists the supported files."""
     (tmp_path / "tokenizer_config.json").write_text("{}")
