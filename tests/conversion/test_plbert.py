@@ -412,7 +412,7 @@ def test_the_config_has_the_id_of_padding(transformers, trained, tmp_path):
     PyTorch does not train the embedding of this id.
     """
     shutil.copytree(trained[1], tmp_path / "in")
-    ids = TABLE.symbols | {"$": 5, "!": 0}
+    ids = TABLE.symbols | {":": 5, "!": 2}
     table = json.loads((tmp_path / "in" / "symbols.json").read_text())
     text = json.dumps(table | {"symbols": ids})
     (tmp_path / "in" / "symbols.json").write_text(text)
