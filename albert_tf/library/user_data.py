@@ -295,15 +295,14 @@ def labels_of_ids(y: Any, task: Task) -> Any:
     is_array = isinstance(y, np.ndarray) and y.ndim == 1
     if task.kind != "classification" or not is_array:
         return y
-    if y.dtype.kind in "OSU":
+    if y.dtype.kind in "OSUT":
         rows = enumerate(listed(y, "y"))
         texts = [(str(label_text(x, "`y`")), f"`y`, row {i}") for i, x in rows]
         names = [class_named(text, task.labels, where) for text, where in texts]
         return np.array([task.labels.index(name) for name in names])
     classes = len(task.labels)
-    is_valid = y.dtype.kind not in "iu" or np.all((y >= 0) & (y < classes))
-    rule = f"Class numbers must be from 0 to {classes - 1}."
-    require(is_valid, rule, y=repr(y)[:60])
+    rule = f"Class numbers must be from 0 to {classes - 1}, without a fraction."
+    require(np.isin(y, range(classes)).all(), rule, y=repr(y)[:60])
     return y
 
 

@@ -338,6 +338,7 @@ def test_probabilities_have_a_name(model):
         np.array(["good", 0], object),
         [b"good", b"bad"],
         [["good"], ["bad"]],
+        np.array([1.0, 0.0]),
     ],
 )
 def test_labels_of_ids_have_many_forms(shallow, labels):
