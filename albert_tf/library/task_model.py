@@ -346,6 +346,7 @@ class TaskModel(NetworkModel):
         epochs, kwargs = as_type("epochs", epochs, int), plain(kwargs)
         share = as_type("validation_split", validation_split, float)
         share = share if validation_data is None else 0.0
+        user_data.check_validation(validation_data, self.task)
         size = kwargs.pop("validation_batch_size", None) or batch_size
         data = x, y, sample_weight, batch_size
         arguments, self._held_out = self._fit_data(

@@ -281,6 +281,17 @@ def is_encoded(x: Any) -> bool:
     return is_batch or isinstance(x, keras.utils.PyDataset)
 
 
+def check_validation(data: Any, task: Task) -> None:
+    """Raise `InputError` if data to evaluate on lack the labels of a task."""
+    is_table = is_source(data) or isinstance(data, tf.data.Dataset)
+    has_labels = isinstance(data, tuple) and len(data) > 1
+    legal = data is None or is_table or has_labels or is_encoded(data)
+    rule = "`validation_data` must be a tuple of texts and labels, a table or "
+    rule += "a `tf.data.Dataset`."
+    received = f"{type(data).__name__} {repr(data)[:60]}"
+    require(legal or task.unlabeled, rule, validation_data=received)
+
+
 def labels_of_ids(y: Any, task: Task) -> Any:
     """Return the labels of batches of ids in a form that Keras accepts.
 

@@ -12,6 +12,8 @@ from albert_tf.training.keras_optimizers import AdamW
 
 TEXTS = ["a good film", "a bad film"]
 ONE, SPLIT = {"sample_weight": [1]}, {"validation_split": 0.99}
+LIST = {"validation_data": [TEXTS, LABELS]}
+ALONE = {"validation_data": (TEXTS,)}
 STREAM = tf.data.Dataset.from_tensor_slices((TEXTS, list(LABELS)))
 NUMBERS = tf.data.Dataset.range(2)
 IDS = {"input_ids": np.array([[2, 5, 3], [2, 6, 3]], np.int32)}
@@ -48,6 +50,8 @@ def untrained(model, path):
         (of("fit", TEXTS, ["bad"]), "as many labels as texts"),
         (of("predict", []), "the same number of texts, at least one"),
         (of("fit", iter([(TEXTS, LABELS)])), "`tf.data.Dataset` with labels"),
+        (of("fit", TEXTS, LABELS, **LIST), "`validation_data` must be a tuple"),
+        (of("fit", TEXTS, LABELS, **ALONE), "`validation_data` must be a tupl"),
         (of("fit", IDS, [0, 2]), "must be from 0 to 1"),
         (of("fit", IDS, [[0], [2]]), "must be from 0 to 1"),
         (of("fit", IDS, np.array([-1, 0])), "must be from 0 to 1"),
