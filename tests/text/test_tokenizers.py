@@ -6,6 +6,7 @@ import unicodedata
 import numpy as np
 import pytest
 import sentencepiece
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from vocabularies import (
     WORDPIECES,
     chinese,
@@ -17,7 +18,8 @@ from albert_tf.base.errors import InputError
 from albert_tf.text import wordpiece
 from albert_tf.text.normalization import DIGIT_COMMA, TextConfig, normalize
 from albert_tf.text.packing import pack, truncate_pair
-from albert_tf.text.tokenizers import Tokenizer
+from albert_tf.text.sentencepiece_models import CONTROL, NORMAL, UNUSED
+from albert_tf.text.tokenizers import SentencePieceTokenizer, Tokenizer
 from albert_tf.text.vocabulary import Vocabulary
 
 # A text, and its pieces under each variant of the digit-comma rule.
@@ -139,6 +141,7 @@ def test_wordpiece_offsets():
         *(("un", "Un\u200b"), ("##aff", "aff"), ("##able", "able")),
         *(("cafe", "cafe\u0301"), (",", ","), ("中", "中")),
     ]
+    assert spans(chinese(), "a\0a") == [("a", "a\0"), ("##a", "a")]
 
 
 @pytest.mark.parametrize(
@@ -233,6 +236,17 @@ def test_ids_may_be_arrays_and_texts_bytes():
     for row in (np.array(ids), np.array(ids, np.int64), tuple(np.int32(ids))):
         assert t.pieces(row) == t.pieces(ids)
         assert t.decode(row) == "the at"
+
+
+def test_pieces_without_text_are_not_words():
+    """Control pieces and unused pieces are not words, like special pieces."""
+    proto = ModelProto.FromString(english().content)
+    size = len(proto.pieces)
+    proto.pieces.add(piece="<s>", type=CONTROL)
+    proto.pieces.add(piece="new", type=NORMAL)
+    proto.pieces.add(piece="old", type=UNUSED)
+    t = SentencePieceTokenizer(proto.SerializeToString(), TextConfig())
+    assert t.not_words.tolist() == [*range(5), size, size + 2]
 
 
 @pytest.mark.parametrize("make", [english, chinese])
