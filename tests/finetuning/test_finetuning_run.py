@@ -19,7 +19,8 @@ from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import find
 from albert_tf.training import checkpoint_files, checkpoints
 from albert_tf.training.history import History
-from albert_tf.training.hooks import Evaluate
+from albert_tf.training.hooks import Evaluate, KeepBest
+from albert_tf.training.run import Hook
 
 
 def scripted(scores, monkeypatch):
@@ -125,6 +126,25 @@ def test_what_the_end_of_a_run_keeps(run, values, over, kept, monkeypatch):
     steps.assert_called_once()
     assert keep.keep.mock_calls == [mock.call(made)] * kept
     assert restored.mock_calls == [mock.call(trainer.model, "o")] * over
+
+
+@pytest.mark.parametrize("evaluates", [True, False])
+def test_hooks_of_a_run(evaluates, monkeypatch):
+    """A run calls a user's hooks, and keeps or stops only if it evaluates."""
+    train = mock.Mock(side_effect=InterruptedError)
+    monkeypatch.setattr(finetuning_run, "Run", mock.Mock())
+    monkeypatch.setattr(finetuning_run, "train_run", train)
+    how = {"num_train_steps": 5, "do_train": True, "init": "random"}
+    s = build(model_dir="m", output_dir="o", do_eval=evaluates, **how)
+    own, keep = Hook(), KeepBest(3, "f1")
+    s = dataclasses.replace(s, hooks=(own,))
+    with pytest.raises(InterruptedError):
+        finetuning_run.run_training(s, None, "batches", "evaluate", keep)
+    _, batches, hooks = train.call_args.args
+    assert batches == "batches" and own in hooks
+    assert (keep in hooks) is evaluates
+    stopping = [hook for hook in hooks if isinstance(hook, EarlyStopping)]
+    assert [(x.every, x.metric) for x in stopping] == [(20, "f1")] * evaluates
 
 
 def test_every_setting_with_a_change_is_a_fact(monkeypatch):
