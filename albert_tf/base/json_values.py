@@ -27,7 +27,7 @@ BOOLEANS = {
 def _record(kind: Any, values: dict, name: str) -> Any:
     """Return a dataclass with the values of an object, named `name`."""
     fields = {field.name: field for field in dataclasses.fields(kind)}
-    other = ", ".join(sorted(values.keys() - fields.keys()))
+    other = sorted(values.keys() - fields.keys())
     rule = f"The keys of `{name}` must be {', '.join(fields)}."
     require(not other, rule, other=brief(other))
     hints = typing.get_type_hints(kind)

@@ -53,6 +53,7 @@ def test_a_document_becomes_a_dataclass():
         ({"names": ["x", None]}, "`names` must be a text. Received: names=No"),
         ({"flag": 1}, "`flag` must be true or false. Received: flag=1"),
         ({"more": 1}, "The keys of `x` must be parts, rate, names, flag, oth"),
+        ({"": 1}, "The keys of `x` must be parts, rate, names, flag, others."),
     ],
 )
 def test_wrong_types_are_named(changes, message):
