@@ -19,6 +19,7 @@ class InputError(ValueError):
 
 def _with_values(rule: str, received: Mapping[str, object]) -> str:
     values = ", ".join(f"{k}={v}" for k, v in received.items())
+    values = " ".join(values.split("\n"))  # tables, for example, have lines
     return f"{rule} Received: {values}" if values else rule
 
 

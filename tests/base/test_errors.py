@@ -20,6 +20,8 @@ def test_a_broken_rule_is_said_with_what_was_received():
     assert str(raised.value) == "`n` must not be 0. Received: n=0, path=a.tsv"
     with pytest.raises(InputError, match="^It must be so.$"):
         require("", "It must be so.")
+    with pytest.raises(InputError, match="Received: x=a 1 b 2$"):
+        require("", "A value's lines are joined.", x="a 1\nb 2")
 
 
 def test_errors_of_a_library_state_the_rule_and_the_reason():
