@@ -133,7 +133,8 @@ def test_a_card_of_a_pretrained_model(tmp_path):
     model(records, metadata_json=metadata)
     folder, short = model(tmp_path), tmp_path / "short"
     short.mkdir()
-    other = {"settings": {"ngram": 1}, "statistics": {"documents": 2}}
+    built_short = {"ngram": 1, "whole_words": False}
+    other = {"settings": built_short, "statistics": {"documents": 2}}
     model(short, metadata_json=other)
     phases = f"--data_dir={short}:0.1,{records}:0.2,{short}:0.3,{records}\n"
     (tmp_path / "run.flags").write_text(phases)
@@ -154,7 +155,8 @@ def test_a_card_of_a_pretrained_model(tmp_path):
     assert f'albert = albert_tf.load("{tmp_path.name}")' in text
     assert ", pretrained to predict masked words and to classify" in text
     expected = (
-        f"{short}: ngram=1\n{records}: ngram=3, random_next_sentence=True\n"
+        f"{short}: ngram=1, whole_words=False\n"
+        f"{records}: ngram=3, random_next_sentence=True\n"
     )
     assert f"\n## Settings of the records\n\n```\n{expected}```\n" in text
     converted = card(str(tmp_path / "converted"), folder, "huggingface")
