@@ -75,6 +75,8 @@ def test_what_keras_passes_is_read(layer, tokenizer):
     agree(model(texts[:, None]), wanted)
     shapes = {x.shape for x in layer(text).values()}
     assert shapes == {(None, LENGTH)}
+    text = keras.Input(batch_shape=(3,), dtype="string")
+    assert {x.shape for x in layer(text).values()} == {(3, LENGTH)}
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_a_lone_text_is_told_from_a_path(tmp_path, monkeypatch):
     missing = "file:///nowhere/a", f"file://{path} and more"
     for text in (*links, *words, *missing):
         assert user_data.is_single_text(text, ())
-    names = "a.tsv", "b.jsonl.gz", "the data.csv", "./film"
+    names = "a.tsv", "b.jsonl.gz", "c.parquet", "the data.csv", "./film"
     for source in (str(path), f"file://{tmp_path}", *names):
         assert not user_data.is_single_text(source, ())
         assert user_data.is_single_text(source, ["b"])

@@ -149,6 +149,24 @@ def test_tags_are_learned(shallow, tmp_path):
         model.fit(WORDS, [tags[1:] for tags in TAGS])
 
 
+def test_outputs_have_the_order_of_the_texts(shallow):
+    """Each row of the outputs is that of the row's text, in any batch."""
+    model = compiled(Tagger, shallow, KINDS)
+    kernel = model.named_weights()["classifier/kernel"]
+    kernel.assign(1000 * kernel)  # so that texts differ
+    texts = ["a film", "the plot was so very good", "bad", "it is", "a film so"]
+    features = model.features(model.examples(texts, None, "predict"))
+    found = model._outputs(features, 2, verbose=0)["logits"]
+    ids = features.dense()
+    wanted, mask = model(ids).numpy(), ids["input_mask"] > 0
+    rows = [
+        row[real].round(2).tobytes()
+        for row, real in zip(wanted, mask, strict=True)
+    ]
+    assert len({*rows}) == 5
+    np.testing.assert_allclose(found[mask], wanted[mask], atol=1e-3)
+
+
 def test_texts_are_divided_wherever_they_stand(shallow):
     """Texts are split into words in lists, columns, rows and frames."""
     model = Tagger.load(shallow, KINDS)
