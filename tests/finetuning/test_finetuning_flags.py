@@ -14,7 +14,7 @@ from tiny_runs import ROOT, build, eagerly, read, refusal, run
 import albert_tf
 from albert_tf.base.errors import InputError
 from albert_tf.base.settings import check_setting
-from albert_tf.finetuning.finetuning_setup import FinetuningConfig
+from albert_tf.finetuning.finetuning_setup import FinetuningConfig, Settings
 from albert_tf.tasks.registry import find
 
 
@@ -287,3 +287,22 @@ def test_presets():
                 text = float(text)
             check_setting(name, text, fields[name].metadata)
         assert not values, path
+
+
+def test_the_names_of_the_released_scripts():
+    """Names of the released scripts set the settings with the same meaning."""
+    configs = albert_tf.finetune.program.configs(
+        model_dir="m",
+        output_dir="o",
+        do_train=True,
+        task_name="rte",
+        dev_file="d.tsv",
+        dropout_prob=0.25,
+        train_step=70,
+        warmup_step=30,
+    )
+    s = Settings(*configs)
+    assert (s.data.task, s.data.eval_file) == ("rte", "d.tsv")
+    assert s.task.classifier_dropout == 0.25
+    assert s.training.num_train_steps == 70
+    assert s.optimizer.num_warmup_steps == 30

@@ -219,18 +219,21 @@ def test_portions_are_of_equal_parts(
 ):
     """A task has as many examples in one micro-batch as in any other.
 
+    An epoch has the examples of all tasks.
     A run of different tasks in the same folder is rejected.
     """
     found, output = [], tmp_path / "o"
 
     def train(s, jobs, weights, sizes, strategy):
-        found.append((weights, sizes))
+        found.append((weights, sizes, s.training.num_train_steps))
 
     monkeypatch.setattr(multitask, "train", train)
     values = arguments(data_dir, pretrained, output, train_batch_size=24)
+    values |= {"num_train_steps": None, "num_train_epochs": 2.0}
     s = build(**values, gradient_accumulation_steps=3)
     assert finetune_together(s) == {}
-    assert found == [(pytest.approx([2 / 3, 1 / 3]), [15, 9])]
+    # 360 examples of both tasks are 15 batches.
+    assert found == [(pytest.approx([2 / 3, 1 / 3]), [15, 9], 15)]
     assert "A batch has 15 of sst-2, 9 of rte\n" in capsys.readouterr().out
     names = {"run.flags", "tokenizer.json", "rte/task.json", "sst-2/task.json"}
     left = contents(output)
