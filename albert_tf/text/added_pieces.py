@@ -36,8 +36,9 @@ def with_pieces(tokenizer: Tokenizer, pieces: Iterable[str]) -> Tokenizer:
 
     Args:
       tokenizer: the original tokenizer; its ids do not change.
-      pieces: the pieces. Each occurrence of a piece in a text becomes one
-        token. With WordPiece, this applies only to whole words.
+      pieces: the pieces. A piece in a text becomes one token, unless it is
+        part of a longer piece such as a word. With WordPiece, this applies only
+        to whole words.
 
     Raises:
       InputError: if a piece is blank or already in the vocabulary, or if
