@@ -118,6 +118,8 @@ class TaskModel(NetworkModel):
         nested = x and isinstance(x[0], tuple | Mapping)
         if self.task.unlabeled and not nested:
             return x, y, weights  # columns of texts
+        rule = "A tuple `x` must be (texts, labels) or (texts, labels, weights)"
+        require(0 < len(x) < 4, f"{rule}.", parts=len(x))
         return (*x, None)[:2] + (weights,) if len(x) < 3 else x
 
     def examples(self, x: Any, y: Any, part: str) -> Sequence[Any]:

@@ -52,6 +52,8 @@ def untrained(model, path):
         (of("fit", iter([(TEXTS, LABELS)])), "`tf.data.Dataset` with labels"),
         (of("fit", TEXTS, LABELS, **LIST), "`validation_data` must be a tuple"),
         (of("fit", TEXTS, LABELS, **ALONE), "`validation_data` must be a tupl"),
+        (of("fit", ()), r"\(texts, labels, weights\). Received: parts=0"),
+        (of("fit", (TEXTS, LABELS, [1, 1], 1)), "Received: parts=4"),
         (of("fit", IDS, [0, 2]), "must be from 0 to 1"),
         (of("fit", IDS, [[0], [2]]), "must be from 0 to 1"),
         (of("fit", IDS, np.array([-1, 0])), "must be from 0 to 1"),
