@@ -189,7 +189,7 @@ def test_any_error_of_the_interpreter_names_the_file(
         raise error("no file")
 
     monkeypatch.setattr("ai_edge_litert.interpreter.Interpreter", fail)
-    with pytest.raises(InputError, match="model.tflite: .*no file"):
+    with pytest.raises(InputError, match="no file.*model.tflite$"):
         Runner(pretrained)
 
 

@@ -397,14 +397,16 @@ def test_lists_of_numbers_are_shares(labels, are_sets, legal):
 
 def test_shares_replace_labels(words):
     """Features contain the shares; a table contains the likely classes."""
-    shares = [[0.2, 0.5, 0.3], [0.7, 0.1, 0.2]]
-    classes = named("classification"), named("multilabel")
-    assert classes[0].table_labels(shares) == ["good", "bad"]
-    assert classes[1].table_labels(shares) == [[0, 0, 0], [1, 0, 0]]
-    examples = [Example("", "a", "", "ugly"), Example("", "b", "", "ugly")]
-    taught = classes[0].with_shares(examples, shares)
-    found = classes[0].features(taught, words).arrays["labels"]
-    np.testing.assert_array_equal(found, np.float32(shares))
+    rows = [[0.2, 0.5, 0.3], [0.7, 0.1, 0.2]]
+    cells, shares = named("multilabel").cells_and_shares(rows)
+    assert cells == [[0, 0, 0], [1, 0, 0]]
+    np.testing.assert_array_equal(shares, rows)
+    task = named("classification")
+    cells, shares = task.cells_and_shares(rows)
+    assert cells == ["good", "bad"]
+    examples = [Example("", "a", "", "ugly", row) for row in shares]
+    found = task.features(examples, words).arrays["labels"]
+    np.testing.assert_array_equal(found, np.float32(rows))
 
 
 def test_features_of_which_some_have_labels(words):

@@ -195,7 +195,7 @@ def test_damage_in_any_folder_is_explained(tmp_path, damaged):
         folders[folder] = metadata.Metadata(16, 3, 50, "", splits)
     path = tmp_path / damaged / "train-x"
     with pytest.raises(InputError, match=f"{path}"):
-        with run_setup.errors_explained(folders):
+        with input_pipeline.errors_explained(folders):
             raise tf.errors.DataLossError(None, None, f"corrupted at {path}")
 
 
