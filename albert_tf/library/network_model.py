@@ -95,6 +95,7 @@ class NetworkModel(ModelWithTokenizer):
         length = task.config.max_seq_length
         super().__init__(config, tokenizer, length, **kwargs)
         self.jit_compile = False  # on GPUs, the default before `compile` is XLA
+        self.own_loss = True
         self.task = task
         self.network = task.build_model(config, self.dtype_policy)
         self._freeze_unread()

@@ -221,7 +221,7 @@ class TaskModel(NetworkModel):
         """Return the data as arguments of Keras's own `fit` or `evaluate`."""
         if is_encoded(x):
             x, y, weights = self.unpacked(x, y, weights)
-            y = labels_of_ids(y, self.task)
+            y = labels_of_ids(y, self.task, self.own_loss)
             if isinstance(weights, list):
                 weights = np.array(weights)
             arguments = {"y": y, "sample_weight": weights, "batch_size": size}
@@ -365,7 +365,8 @@ class TaskModel(NetworkModel):
 
     def _batch_labels(self, x: Any, y: Any) -> Any:
         """Return the labels of a batch of ids in a form that Keras accepts."""
-        return y if has_text(x) else labels_of_ids(y, self.task)
+        arguments = y, self.task, self.own_loss
+        return y if has_text(x) else labels_of_ids(*arguments)
 
     def train_on_batch(
         self, x, y=None, sample_weight=None, class_weight=None, **kwargs

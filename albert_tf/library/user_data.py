@@ -292,11 +292,17 @@ def check_validation(data: Any, task: Task) -> None:
     require(legal or task.unlabeled, rule, validation_data=received)
 
 
-def labels_of_ids(y: Any, task: Task) -> Any:
+def labels_of_ids(y: Any, task: Task, own_loss: bool) -> Any:
     """Return the labels of batches of ids in a form that Keras accepts.
 
     Lists become arrays, class names become class numbers, and [B, 1] becomes
     [B].
+
+    Args:
+      y: the labels.
+      task: the task.
+      own_loss: whether the loss is the task's own, which needs whole numbers;
+        with a binary loss, for example, labels may be probabilities.
 
     Raises:
       InputError: for a class that the task does not have.
@@ -313,7 +319,9 @@ def labels_of_ids(y: Any, task: Task) -> Any:
         return np.array([task.labels.index(name) for name in names])
     classes = len(task.labels)
     rule = f"Class numbers must be from 0 to {classes - 1}, without a fraction."
-    require(np.isin(y, range(classes)).all(), rule, y=repr(y)[:60])
+    is_free = y.dtype.kind == "f" and not own_loss
+    legal = is_free or np.isin(y, range(classes)).all()
+    require(legal, rule, y=repr(y)[:60])
     return y
 
 

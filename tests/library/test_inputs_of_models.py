@@ -358,6 +358,20 @@ def test_labels_of_ids_have_many_forms(shallow, labels):
     assert fitted.history["val_loss"] == [wanted]
 
 
+def test_labels_for_a_binary_loss_may_be_probabilities(shallow):
+    """Next to ids, your own binary loss receives the fractions of labels."""
+    model = compiled(Classifier, shallow, ["bad", "good"])
+    loss = keras.losses.BinaryCrossentropy(from_logits=True)
+    model.compile(AdamW(0.0), loss, run_eagerly=True)
+    x, y = model.tokenizer(TEXTS, max_length=16), np.array([0.2, 0.7])
+    good = model.predict(x, verbose=0)[:, 1]
+    wanted = -np.mean(y * np.log(good) + (1 - y) * np.log(1 - good))
+    for labels in (y, [*y], y[:, None]):
+        assert model.test_on_batch(x, labels) == pytest.approx(wanted)
+        found = model.evaluate(x, labels, verbose=0)
+        assert found == pytest.approx(wanted)
+
+
 @pytest.mark.parametrize("loss", [None, "mse"])
 def test_weights_of_ids_may_be_a_column(shallow, loss):
     """Weights [B, 1] and [B] give the same loss and metrics."""
