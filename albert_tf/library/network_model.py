@@ -16,6 +16,7 @@ import tensorflow as tf
 from albert_tf.base.errors import require
 from albert_tf.base.settings import as_type
 from albert_tf.library.base_model import ModelWithTokenizer
+from albert_tf.library.feature_batches import LABELS
 from albert_tf.library.training_metrics import (
     OfficialMetric,
     adapted,
@@ -297,6 +298,9 @@ class NetworkModel(ModelWithTokenizer):
     ):
         """Return the mean of the compiled loss, by default the task's loss."""
         objective = self.task.objective
+        labeled = y is not None or self.task.unlabeled or LABELS in x
+        rule = "Ids need labels, as `y` or in the data set. Received: none"
+        require(labeled, rule)
         if not self.own_loss:
             weights = weight_rows(sample_weight)
             args = with_output_axis(objective, y), y_pred, weights
