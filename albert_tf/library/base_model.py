@@ -376,14 +376,18 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
         if overwrite is False:  # Keras asks before it replaces the file
             super().save(path, overwrite, **kwargs)
             return
-        files.make_folder(os.path.dirname(path) or ".")
+        parent, is_remote = os.path.dirname(path) or ".", files.is_remote(path)
+        files.make_folder(parent)
+        move = files.copy if is_remote else os.replace
+        # The system's temporary folder may be too small for a model.
+        beside = None if is_remote else parent
         with (
             files.atomic_path(path) as temporary,
-            tempfile.TemporaryDirectory() as folder,
+            tempfile.TemporaryDirectory(dir=beside) as folder,
         ):
             whole = files.join(folder, "model.keras")
             super().save(whole, **kwargs)
-            files.copy(whole, temporary)
+            move(whole, temporary)
 
     def export(self, filepath, format: str = "saved_model", **serving) -> None:
         """Export the model, as `python -m albert_tf.export` does.

@@ -205,14 +205,26 @@ def test_home_is_found(pretrained_dir, shallow, tmp_path, monkeypatch):
     assert not list((tmp_path / "work").iterdir())
 
 
-def test_a_keras_file_is_replaced_only_as_a_whole(shallow, tmp_path):
+def test_a_keras_file_is_replaced_only_as_a_whole(
+    shallow, tmp_path, monkeypatch
+):
     """A `.keras` file that cannot be written leaves the old file unchanged.
 
-    No part of a file remains. A missing folder is created.
+    No part of a file remains. A missing folder is created. The new file is
+    written on the same disk, because the system's temporary folder may be too
+    small.
     """
-    path = tmp_path / "new/film.keras"
+    path, save, written = tmp_path / "new/film.keras", keras.Model.save, []
+
+    def recorded(model, file, **how):
+        written.append(pathlib.Path(file))
+        save(model, file, **how)
+
+    monkeypatch.setattr(keras.Model, "save", recorded)
     model = Classifier.load(shallow, ["a", "b"])
     model.save(path)
+    assert path.parent in written[0].parents
+    assert [*path.parent.iterdir()] == [path]
     before = path.read_bytes()
     broken = Classifier.load(shallow, ["a", "b"])
     broken.albert.pooler.save_own_variables = lambda store: store["no array"]
