@@ -23,6 +23,7 @@ from albert_tf.conversion.tokenizer_files import (
 )
 from albert_tf.conversion.tokenizer_json import (
     FINAL_SIGMA,
+    TOKENIZER_CONFIG,
     TOKENIZER_JSON,
     replace,
 )
@@ -261,9 +262,9 @@ def read_tokenizer(
         `strict` is set.
     """
     hub, tokenizer = HubFiles.of(folder), None
-    rule = f"`{TOKENIZER_JSON}` must be a file of the `tokenizers` library"
-    file = files.join(folder, TOKENIZER_JSON)
-    with input_errors(MALFORMED, rule, file=file):
+    rule = f"`{TOKENIZER_JSON}` and `{TOKENIZER_CONFIG}` must be as "
+    rule += "transformers writes them"
+    with input_errors(MALFORMED, rule, folder=folder):
         kind, path = _vocabulary(hub)
         if kind == "sentencepiece":
             tokenizer = SentencePieceReader(hub, path).tokenizer(rows)

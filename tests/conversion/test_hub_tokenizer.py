@@ -119,7 +119,10 @@ def test_special_pieces_behind_the_vocabulary(make, tmp_path):
 
 
 def test_other_files(tmp_path):
-    """An unsupported model causes a warning, and a broken file is rejected."""
+    """An unsupported model causes a warning, and a broken file is rejected.
+
+    The error names both files whose content may be the cause.
+    """
     assert read_tokenizer(str(tmp_path)) == (None, [])
     folder = write(tmp_path, {"model": {"type": "BPE"}})
     tokenizer, (warning,) = read_tokenizer(folder)
@@ -127,8 +130,11 @@ def test_other_files(tmp_path):
     content = of_transformers(with_symbols())
     for key in ("normalizer", "added_tokens", "model"):
         folder = write(tmp_path, content | {key: "odd"})
-        with pytest.raises(InputError, match=r"must be a file of.*\.json"):
+        with pytest.raises(InputError, match=rf"\.json.*folder={folder}$"):
             read_tokenizer(folder)
+    folder = write(tmp_path, content, added_tokens_decoder={"5": "odd"})
+    with pytest.raises(InputError, match="`tokenizer_config.json` must be"):
+        read_tokenizer(folder)
 
 
 @pytest.mark.parametrize(
