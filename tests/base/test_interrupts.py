@@ -1,5 +1,6 @@
 """Signals are noticed while C or C++ code runs; a second Ctrl-C exits."""
 
+import contextlib
 import hashlib
 import os
 import signal
@@ -10,7 +11,7 @@ import time
 
 import pytest
 
-from albert_tf.base.interrupts import seen_at_once
+from albert_tf.base.interrupts import handling, seen_at_once
 
 
 @pytest.fixture
@@ -50,6 +51,22 @@ def test_an_earlier_block_is_back_after_an_inner_one(handled):
         os.kill(os.getpid(), signal.SIGUSR1)
     assert (inner, outer) == ([], [signal.SIGUSR1])
     assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_earlier_handlers_are_restored(handled):
+    """A block handles a signal; then the earlier handler is back.
+
+    The earlier handler is also back after an error in the block.
+    """
+    inner, before = [], signal.getsignal(signal.SIGUSR1)
+    for error in (None, ValueError):
+        with contextlib.suppress(ValueError):
+            with handling(lambda n, _: inner.append(n), signal.SIGUSR1):
+                signal.raise_signal(signal.SIGUSR1)
+                if error:
+                    raise error
+        assert signal.getsignal(signal.SIGUSR1) is before
+    assert (inner, handled) == ([signal.SIGUSR1] * 2, [])
 
 
 # A program that runs C code, which Python cannot interrupt.
