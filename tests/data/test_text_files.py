@@ -162,6 +162,19 @@ def test_bad_bytes_are_located(tmp_path, monkeypatch, block_bytes):
     assert counts["bad_lines"] == 1
 
 
+@pytest.mark.parametrize("line", [b"\xff", b" \xff\xfe "])
+@pytest.mark.parametrize("choice, kept", [("skip", 0), ("replace", 1)])
+def test_bad_bytes_are_no_blank_line(tmp_path, monkeypatch, line, choice, kept):
+    """A line that is not UTF-8 never ends a document, in blocks of any size."""
+    path = write(tmp_path / "x.txt", b"a b\n" + line + b"\nc d\n\ne f\n")
+    text = line.decode("utf-8", "replace").strip()
+    document = ["a b", *[text] * kept, "c d"]
+    for size in (*range(1, 20), 1 << 20):
+        monkeypatch.setattr(text_blocks, "BLOCK_BYTES", size)
+        found, _ = read(path, on_bad_text=choice)
+        assert found == [document, ["e f"]], size
+
+
 def test_hash_of_a_document():
     """The hash of a document is a keyed hash of its lines; the seed is the key.
 
