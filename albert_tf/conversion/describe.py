@@ -12,7 +12,7 @@ import os
 from albert_tf.base import files, program
 from albert_tf.base.console import format_table
 from albert_tf.base.errors import require
-from albert_tf.base.settings import setting
+from albert_tf.base.settings import Validated, setting
 from albert_tf.conversion.variable_names import variable_shapes
 from albert_tf.model.config import TRAINING_FACTOR, AlbertConfig, forward_flops
 from albert_tf.text.symbols import table_in
@@ -195,7 +195,7 @@ def size_report(path: str, sequence_length: int | None = None) -> list[str]:
 
 
 @dataclasses.dataclass(frozen=True)
-class DescribeConfig:
+class DescribeConfig(Validated):
     """The configs to describe, and the sequence length."""
 
     config: str = setting(

@@ -1,11 +1,13 @@
 """All settings match `tests/testdata/settings.md` and `--help`."""
 
+import dataclasses
 import re
 
 import pytest
 import settings_table
 
 from albert_tf.base import help_page
+from albert_tf.base.errors import InputError
 from albert_tf.base.removed_flags import without_removed
 
 
@@ -27,6 +29,17 @@ def test_help_has_each_flag_once_with_a_default_that_means_something():
         found = re.findall(r"^  --(?:\[no\])?(\w+)", page, re.M)
         assert sorted(found) == sorted(program.fields()), name
         assert not re.search(r"Default: +(None|-\d+)\.\s", page), name
+
+
+def test_every_class_of_settings_checks_every_value():
+    """No class of settings can be created with a value of a wrong type."""
+    pytest.importorskip("gradio")
+    classes = {c for p, _ in settings_table.programs() for c in p.classes}
+    assert len(classes) > 25
+    for cls in classes:
+        for field in dataclasses.fields(cls):
+            with pytest.raises(InputError, match=f"`{field.name}` must be"):
+                cls(**{field.name: object()})
 
 
 @pytest.mark.parametrize("command", ["pretrain", "finetune", "shrink"])
