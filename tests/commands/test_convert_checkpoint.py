@@ -65,6 +65,23 @@ def test_a_converted_release_computes_the_released_numbers(golden, tmp_path):
     np.testing.assert_allclose(np.reshape(ours, theirs.shape), theirs, 0, 2e-5)
 
 
+@pytest.mark.parametrize("form", ["tf1", "huggingface"])
+def test_layers_that_share_no_weights_become_groups(form, tmp_path):
+    """Another format stores unshared layers, and their config, as groups."""
+    config = goldens.variant("unshared")
+    table = goldens.random_weights(config)
+    source = str(tmp_path / "dir")
+    checkpoints.create_model_dir(source, config)
+    variables = {name: tf.Variable(x) for name, x in table.items()}
+    checkpoints.save(source, variables)
+    convert(source, str(tmp_path / form), form)
+    convert(str(tmp_path / form), str(tmp_path / "back"), "model_dir")
+    back = AlbertConfig.from_model_dir(str(tmp_path / "back"))
+    assert back.num_hidden_groups == config.num_hidden_layers > 1
+    assert back.sharing == "all"
+    released_files.assert_same(weights_of(tmp_path / "back"), table)
+
+
 def test_slots_and_step_have_the_names_of_the_optimizer(golden, tmp_path):
     """`adam_m` and `adam_v` become the slots that training resumes with."""
     table = with_slots(golden.weights)
