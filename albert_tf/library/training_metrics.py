@@ -54,7 +54,8 @@ def without_spare_axis(objective: TaskObjective, y: Any) -> Any:
 def weight_rows(weights: Any) -> Any:
     """Return the weights of examples as [B]; [B, 1], for example, becomes [B].
 
-    The product of losses [B] and weights [B, 1] would be [B, B].
+    The product of losses [B] and weights [B, 1] would be [B, B]. The rank is
+    unknown in a step that Keras traces for both shapes.
 
     Raises:
       InputError: if there is not one weight for each example.
@@ -63,9 +64,10 @@ def weight_rows(weights: Any) -> Any:
         return None
     weights = tf.convert_to_tensor(weights)
     rule = "`sample_weight` must have one number for each example."
-    is_column = weights.shape[1:].as_list() in ([], [1])
-    require(is_column, rule, sample_weight=weights.shape)
-    return tf.reshape(weights, [-1])
+    more = weights.shape[1:]
+    is_legal = more.rank is None or more.as_list() in ([], [1])
+    require(is_legal, rule, sample_weight=weights.shape)
+    return tf.reshape(weights, tf.shape(weights)[:1])
 
 
 def with_output_axis(objective: TaskObjective, y: Any) -> Any:

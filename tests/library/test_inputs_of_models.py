@@ -372,11 +372,19 @@ def test_labels_for_a_binary_loss_may_be_probabilities(shallow):
         assert found == pytest.approx(wanted)
 
 
-@pytest.mark.parametrize("loss", [None, "mse"])
-def test_weights_of_ids_may_be_a_column(shallow, loss):
+@pytest.mark.parametrize(
+    "cls, labels, loss, metric",
+    [
+        (Regressor, [], None, "mae"),
+        (Regressor, [], "mse", "mae"),
+        (Classifier, [("bad", "good")], None, "accuracy"),
+    ],
+)
+def test_weights_of_ids_may_be_a_column(shallow, cls, labels, loss, metric):
     """Weights [B, 1] and [B] give the same loss and metrics."""
-    model = compiled(Regressor, shallow, metrics=["mae"])
-    model.compile(AdamW(0.0), loss, weighted_metrics=["mae"], run_eagerly=True)
+    model = compiled(cls, shallow, *labels)
+    how = {"weighted_metrics": [metric], "run_eagerly": True}
+    model.compile(AdamW(0.0), loss, **how)
     x, weights = model.tokenizer(TEXTS, max_length=16), np.array([1.0, 3.0])
     wanted = model.test_on_batch(x, Y, weights)
     assert model.test_on_batch(x, Y) != pytest.approx(wanted, rel=1e-3)

@@ -26,6 +26,7 @@ from albert_tf.library.training_metrics import (
     label_form,
     official_names,
     takes_probabilities,
+    weight_rows,
 )
 from albert_tf.tasks.losses import TagObjective
 from albert_tf.tasks.registry import find
@@ -34,6 +35,18 @@ from albert_tf.training.keras_optimizers import AdamW
 TEXTS, NAMES = map(list, zip(*tiny_tasks.opinions(24, 1), strict=True))
 NUMBERS = np.array([LABELS.index(name) for name in NAMES])
 losses, measures = keras.losses, keras.metrics
+
+
+def test_weights_of_unknown_rank_are_rows():
+    """Weights [B], then [B, 1], are rows in one graph for both shapes.
+
+    Keras traces a step for an unknown rank if the rank of weights changes.
+    """
+    rows = tf.function(weight_rows, [tf.TensorSpec(None)])
+    for weights in ([1.0, 3.0], [[1.0], [3.0]]):
+        assert rows(weights).numpy().tolist() == [1.0, 3.0]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="32 values"):
+        rows(np.ones([2, 16], "f4"))
 
 
 @pytest.mark.parametrize(
