@@ -1,1 +1,1 @@
-"""Foundations: settings, programs, errors, files, processes, progress."""
+"""Shared foundations: settings, programs, errors, files and processes."""

@@ -19,7 +19,7 @@ class Progress:
     If standard error is not a terminal, log lines replace the bar.
 
     Args:
-      total: number of steps in the whole job; callers may change the attribute.
+      total: total number of steps; callers may change the attribute `total`.
       done: number of steps completed before the job was resumed.
       unit: the noun for one step, in the singular.
     """
@@ -38,10 +38,10 @@ class Progress:
         self.start = self.last_line = time.monotonic()
 
     def advance(self, steps: int, text: str) -> None:
-        """Advance by a number of steps, and show `text`.
+        """Advance by a number of steps, and display `text`.
 
-        If log lines replace the bar, one appears at most every 20 seconds, and
-        at the end.
+        If log lines replace the bar, a line is printed at most every 20
+        seconds, and at the end.
         """
         self.done += steps
         self.bar.total = self.total
@@ -68,7 +68,7 @@ class Progress:
 
 
 def format_table(rows: list[tuple[str, ...]]) -> list[str]:
-    """Return a text table as lines; only its first column is left-aligned."""
+    """Format a table as lines of text; left-align only the first column."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(

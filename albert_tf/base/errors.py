@@ -19,7 +19,7 @@ class InputError(ValueError):
 
 def _with_values(rule: str, received: Mapping[str, object]) -> str:
     values = ", ".join(f"{k}={v}" for k, v in received.items())
-    values = " ".join(values.split("\n"))  # tables, for example, have lines
+    values = " ".join(values.split("\n"))  # a table has several lines
     return f"{rule} Received: {values}" if values else rule
 
 
@@ -30,21 +30,21 @@ def require(condition: object, rule: str, /, **received: object) -> None:
       condition: whether the rule holds.
       rule: a sentence that states the rule, with names in backticks; for errors
         in data, it begins with the location.
-      received: the offending values, under names that the user knows.
+      received: the invalid values, as {name that the user knows: value}.
     """
     if not condition:
         raise InputError(_with_values(rule, received))
 
 
 def brief(value: Any) -> str:
-    """Return the beginning of a value's text, for an error message."""
+    """Return at most 60 characters of a value's text, for an error message."""
     return str(value)[:60]
 
 
 def first_line(error: BaseException, text: str | None = None) -> str:
     """Return the first line of an error's text, or its type if it has no text.
 
-    TensorFlow's names of nodes and ops are omitted.
+    The names of TensorFlow nodes and ops are omitted.
 
     Args:
       error: the error.
@@ -59,10 +59,10 @@ def first_line(error: BaseException, text: str | None = None) -> str:
 def input_errors(
     kinds: type[Exception] | tuple, rule: str, /, **received: object
 ) -> Iterator[None]:
-    """Convert the errors of other code, such as a library, to `InputError`.
+    """Convert errors from other code, such as a library, to `InputError`.
 
     Args:
-      kinds: the types of errors to convert; an `InputError` stays unchanged.
+      kinds: the types of errors to convert; an `InputError` is not changed.
       rule: the rule, without a period; the error's first line follows.
       received: as for `require`.
     """
@@ -77,7 +77,7 @@ def input_errors(
 
 @contextlib.contextmanager
 def errors_in(where: str) -> Iterator[None]:
-    """Begin errors about data with their location."""
+    """Prefix the message of an `InputError` with the location of the data."""
     try:
         yield
     except InputError as error:
@@ -85,6 +85,6 @@ def errors_in(where: str) -> Iterator[None]:
 
 
 def near(name: str, legal: Iterable[str]) -> str:
-    """Return "; did you mean ...?" if a legal name is similar, else "."."""
+    """Return "; did you mean ...?" with a similar legal name, or "."."""
     matches = difflib.get_close_matches(name, list(legal), 1, 0.5)
     return f"; did you mean `{matches[0]}`?" if matches else "."

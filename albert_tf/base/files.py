@@ -1,7 +1,7 @@
 """File access with atomic writes, on local disks and in remote storage.
 
 Local paths use the standard library. Paths with `://` use TensorFlow, which is
-imported when the first such path is used; code that accesses only local files
+imported when the first such path is used. Code that accesses only local files
 does not need TensorFlow.
 """
 
@@ -37,7 +37,7 @@ def expanded(paths: str) -> str:
 
 
 def local_path(name: str, value: Any) -> Any:
-    """Return a user's path or paths, with `~/` expanded.
+    """Return a user's path or paths with `~/` expanded.
 
     Args:
       name: the name of the setting or argument.
@@ -45,8 +45,8 @@ def local_path(name: str, value: Any) -> Any:
         other values are returned unchanged.
 
     Raises:
-      InputError: if a path begins with a drive, as in Windows; on other
-        systems, it would be a new file or folder of this name.
+      InputError: if a path begins with a Windows drive, which other systems
+        would treat as an ordinary name.
     """
     if isinstance(value, tuple):
         return tuple(local_path(name, x) for x in value)
@@ -63,7 +63,7 @@ def is_remote(path: str) -> bool:
 
 
 def join(directory: str, *names: str) -> str:
-    """Join path parts; use forward slashes in remote paths."""
+    """Join the parts of a path; use forward slashes in remote paths."""
     path = posixpath if is_remote(directory) else os.path
     return path.join(directory, *names)
 
@@ -80,7 +80,7 @@ def is_name(value: object) -> bool:
 
 
 def absolute(path: str) -> str:
-    """Return a path that is still valid if the current folder changes."""
+    """Return a path that stays valid if the current folder changes."""
     return path if is_remote(path) else os.path.abspath(path)
 
 
@@ -122,7 +122,7 @@ def size(path: str) -> int:
 
 
 def unfinished(path: str) -> str:
-    """Return a unique temporary name for a file that is being written.
+    """Return a unique temporary name for a file or folder to be written.
 
     The process ID alone is not unique: workers on different machines, or
     successive runs in containers, may have the same ID.
@@ -161,18 +161,18 @@ def require_no_pattern(name: str, path: str) -> None:
 
 
 def walk(path: str) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Walk a folder tree like `os.walk`, starting at the folder itself."""
+    """Walk a local or remote folder tree, like `os.walk`."""
     return remote("walk", path) if is_remote(path) else os.walk(path)
 
 
 def names(path: str) -> list[str]:
-    """Return the sorted names in a folder, without trailing slashes."""
+    """Return the sorted names of the entries in a folder."""
     entries = remote("listdir", path) if is_remote(path) else os.listdir(path)
     return sorted(name.rstrip("/") for name in entries)
 
 
 def without_slash(folder: str) -> str:
-    """Return a folder's path without trailing slashes; keep the root, `/`."""
+    """Return a folder's path without trailing slashes; `/` stays `/`."""
     return folder.rstrip("/") or folder[:1]
 
 
@@ -265,9 +265,9 @@ def atomic_path(path: str) -> Iterator[str]:
 def locked(folder: str, name: str) -> Iterator[bool]:
     """Lock a local folder while the block runs; yield whether it is locked.
 
-    The system releases the lock when the process ends for any reason. Stores
-    such as `gs://`, and some network disks, do not support locks; there, the
-    block runs without a lock.
+    The system releases the lock when the process ends for any reason. Remote
+    storage, such as `gs://`, and some network disks do not support locks;
+    there, the block runs without a lock.
 
     Args:
       folder: the folder, created if missing.
@@ -300,7 +300,7 @@ def locked(folder: str, name: str) -> Iterator[bool]:
 
 
 def unmoved(folder: str, name: str) -> Callable[[], None]:
-    """Return a function that fails if a local folder is no longer at its path.
+    """Return a function that fails if a local folder has moved.
 
     Without this check, a program would continue in a new, incomplete folder.
     The function never fails if the folder is remote, or is missing when
@@ -365,7 +365,7 @@ def require_file(is_present: bool, what: str, path: str) -> None:
 
 
 def read_text(path: str, what: str) -> str:
-    """Return the text of a UTF-8 file, which errors describe as `what`."""
+    """Return the text of a UTF-8 file; error messages call it `what`."""
     require_file(is_file(path), what, path)
     with input_errors(UnicodeDecodeError, f"{what} must be UTF-8", file=path):
         return read_bytes(path).decode("utf-8")
@@ -414,12 +414,12 @@ def parse_json(text: str, path: str, what: str) -> Any:
 
 
 def read_json(path: str, what: str) -> Any:
-    """Read the value in a JSON file; syntax errors name the file and line."""
+    """Return the value in a JSON file; syntax errors name the file and line."""
     return parse_json(read_text(path, what), path, what)
 
 
 def read_json_object(path: str, what: str) -> dict:
-    """Read the object in a JSON file; any other value raises `InputError`."""
+    """Return the object in a JSON file; any other value raises `InputError`."""
     values = read_json(path, what)
     rule = f"{what} must be a JSON object."
     require(isinstance(values, dict), rule, path=path)
@@ -427,7 +427,7 @@ def read_json_object(path: str, what: str) -> dict:
 
 
 def read_optional_json(folder: str, name: str) -> dict:
-    """Read the object in a folder's JSON file; a missing file yields {}."""
+    """Return the object in a folder's JSON file; {} if the file is missing."""
     path = join(folder, name)
     is_present = folder and exists(path)
     return read_json_object(path, f"`{name}`") if is_present else {}
@@ -477,10 +477,9 @@ def glob(
     Args:
       patterns: the list, in which `-` means standard input.
       what: the description of the list in error messages.
-      legal_folder: a function that returns whether a folder may be among the
-        files.
-      left_out: a function that returns whether to omit a path that matches a
-        pattern.
+      legal_folder: a function that returns whether a matching folder is legal.
+      left_out: a function (pattern, matching path) that returns whether to omit
+        the path.
 
     Raises:
       InputError: if the list is empty, if a pattern has no match, or if a match

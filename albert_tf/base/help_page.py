@@ -7,7 +7,7 @@ from albert_tf.base.settings import types_of
 
 WIDTH = 79
 
-# Placeholders for values; a switch has no placeholder.
+# {type: the placeholder for its values}; a switch has no placeholder.
 VALUES = {int: "INTEGER", float: "NUMBER", str: "TEXT", tuple: "A,B,..."}
 NUMBER_OR_WORD = (float, str)
 
@@ -29,7 +29,7 @@ def value_of(field: dataclasses.Field) -> str:
 
 
 def word(value: object) -> str:
-    """Format a value in the form that a flag accepts."""
+    """Format a value as it is written in a flag."""
     if isinstance(value, tuple):
         return ",".join(value)
     if isinstance(value, float):

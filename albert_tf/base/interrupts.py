@@ -20,7 +20,7 @@ TERMINATED = 143  # exit status of a program ended by SIGTERM
 def end(*_: object) -> None:
     """Exit immediately with the message and status for Ctrl-C.
 
-    The function ignores its arguments, so it can handle signals.
+    The arguments are ignored, so the function can be a signal handler.
     """
     os.write(2, b"error: interrupted\n")
     os._exit(STATUS)
@@ -39,10 +39,10 @@ def _exit(number: int, frame: object) -> NoReturn:
 def handling(
     handler: Callable[[int, Any], object], *numbers: int
 ) -> Iterator[None]:
-    """While the block runs, handle signals, but only in the main thread.
+    """Handle signals while the block runs, if it runs in the main thread.
 
-    Only the main thread can set handlers. The earlier handlers are restored,
-    except handlers set in C, which Python cannot restore.
+    Only the main thread can set handlers. Afterwards, the earlier handlers are
+    restored, except handlers set in C, which Python cannot restore.
     """
     numbers = numbers if in_main_thread() else ()
     earlier = {number: signal.signal(number, handler) for number in numbers}
@@ -55,7 +55,7 @@ def handling(
 
 @contextlib.contextmanager
 def cleaning_up() -> Iterator[None]:
-    """While the block runs, make SIGTERM raise `SystemExit`.
+    """Make SIGTERM raise `SystemExit` while the block runs.
 
     By default, SIGTERM ends a process without running its `finally` blocks. If
     the process has set a handler, that handler stays in place.
@@ -67,14 +67,14 @@ def cleaning_up() -> Iterator[None]:
 
 @contextlib.contextmanager
 def seen_at_once(callback: Callable[[int], None]) -> Iterator[None]:
-    """While the block runs, call a function as soon as a signal arrives.
+    """Call a function as soon as a signal arrives, while the block runs.
 
     The block must run in the main thread. If blocks are nested, the functions
     of the outer blocks are also called.
 
     Args:
-      callback: a function that is called, in another thread, with the number
-        of each signal for which Python has a handler.
+      callback: a function that another thread calls with the number of each
+        signal for which Python has a handler.
     """
     reader, writer = socket.socketpair()
     writer.setblocking(False)

@@ -7,17 +7,17 @@ from typing import Any
 
 from albert_tf.base.errors import brief, errors_in, require
 
-# {type: (its name in errors, the types of its JSON values)}
+# {type: (description in errors, types of the JSON value)}
 KINDS = {
     bool: ("true or false", bool),
-    str: ("a text", str),
+    str: ("a string", str),
     int: ("a whole number", int),
     float: ("a number", int | float),
     list: ("a list", list),
     tuple: ("a list", list | tuple),
     dict: ("an object", dict),
 }
-# Values of switches that some programs write.
+# Alternative spellings of booleans, which some programs write.
 BOOLEANS = {
     **dict.fromkeys(("true", "1", "1.0"), True),
     **dict.fromkeys(("false", "0", "0.0"), False),
@@ -25,7 +25,7 @@ BOOLEANS = {
 
 
 def _record(kind: Any, values: dict, name: str) -> Any:
-    """Return a dataclass with the values of an object, named `name`."""
+    """Convert the object called `name` to a dataclass."""
     fields = {field.name: field for field in dataclasses.fields(kind)}
     other = sorted(values.keys() - fields.keys())
     rule = f"The keys of `{name}` must be {', '.join(fields)}."
@@ -43,18 +43,18 @@ def _record(kind: Any, values: dict, name: str) -> Any:
 def typed(kind: Any, value: Any, name: str) -> Any:
     """Convert a JSON value to a type.
 
-    Objects become dataclasses, in which keys with a default may be missing.
-    Lists become tuples, unless the type is `list`.
+    An object becomes a dataclass; it may lack keys that have a default. A list
+    becomes a tuple, unless the type is `list`.
 
     Args:
-      kind: a dataclass; a type in `KINDS`, with or without the types of its
-        entries; or one of these types or None.
+      kind: a dataclass, or a type in `KINDS`, optionally with the types of its
+        entries; or a union of such a type and None.
       value: the value.
       name: the value's name.
 
     Raises:
-      InputError: if the value or a part of it has a different type; the message
-        names the innermost key.
+      InputError: if the value or a part of the value has a different type; the
+        message names the innermost key.
     """
     parts = typing.get_args(kind)
     if isinstance(kind, types.UnionType):
@@ -87,11 +87,11 @@ def require_legal(legal: dict[str, bool], values: dict) -> None:
 
 
 def field(values: Any, name: str, kind: Any, where: str) -> Any:
-    """Return a JSON object's field; raise an error if its type is wrong.
+    """Return a field of a JSON object, converted to a type.
 
     Args:
-      values: the object; any other value lacks the field.
-      name: the field.
+      values: the object; any other value counts as an object without fields.
+      name: the name of the field.
       kind: the type, as for `typed`.
       where: the location of the object, for the error message.
     """
@@ -103,9 +103,9 @@ def field(values: Any, name: str, kind: Any, where: str) -> Any:
 def flag_in(values: dict, name: str, where: str) -> bool | None:
     """Return a boolean field of a JSON object, or None if it is not set.
 
-    The legal values are booleans, 0 and 1, and the same values as strings,
-    which some programs write. The string "false" means False. A field that is
-    missing, null or "" is not set.
+    The legal values are booleans, 0, 1 and their string forms, which some
+    programs write: the string "false" means False. A field that is missing,
+    null or "" is not set.
 
     Args:
       values: the object.

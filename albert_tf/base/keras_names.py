@@ -1,4 +1,4 @@
-"""Names under which Keras finds our classes before they are imported.
+"""Placeholders that let Keras find our classes before they are imported.
 
 `keras.models.load_model` looks up classes in a registry. Our classes are
 registered when their modules are imported, but `import albert_tf` does not
@@ -43,7 +43,7 @@ class AfterKeras(importlib.abc.MetaPathFinder):
         sys.meta_path.remove(self)
         try:
             spec = importlib.util.find_spec(name)
-        finally:  # other code may look for Keras without importing it
+        finally:  # other code may search for Keras without importing it
             sys.meta_path.insert(0, self)
         if spec and spec.loader:
             execute = spec.loader.exec_module

@@ -8,12 +8,12 @@ from glob import escape, glob
 def folders_in(folder: str, above: tuple[str, ...] = ()) -> Iterator[str]:
     """Yield a folder and the folders below it, except hidden folders.
 
-    Links to folders are followed, but not back to a folder that contains the
-    link: such a cycle has no end.
+    A link to a folder is followed, unless the link is inside that folder: such
+    a cycle would never end.
 
     Args:
       folder: a path that ends in a slash, or "" for the current folder.
-      above: the real paths of the folders in which the search is.
+      above: the real paths of the folders between the start and `folder`.
     """
     real = os.path.realpath(folder)
     if real not in above:

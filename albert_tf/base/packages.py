@@ -42,10 +42,10 @@ def is_installed(module: str) -> bool:
 def lacking(use: str, *modules: str) -> str:
     """Return a sentence that names missing modules, or "" if there are none.
 
-    The sentence also says how to install them.
+    The sentence also contains the command that installs them.
 
     Args:
-      use: the purpose that needs the modules, as the subject of the sentence.
+      use: the feature that needs the modules, as the subject of the sentence.
       *modules: keys of `SOURCES`.
     """
     missing = [module for module in modules if not is_installed(module)]
@@ -60,7 +60,7 @@ def need(use: str, *modules: str, **received: object) -> None:
     """Raise `InputError` unless modules listed in `SOURCES` are installed.
 
     Args:
-      use: the purpose that needs the modules, with names in backticks.
+      use: the feature that needs the modules, with names in backticks.
       *modules: keys of `SOURCES`.
       received: the user's values that require the modules.
     """

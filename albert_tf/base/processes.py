@@ -50,7 +50,7 @@ def _context(module: str) -> multiprocessing.context.BaseContext:
 
 @contextlib.contextmanager
 def _main_left_out() -> Iterator[None]:
-    """Keep processes that start in the block from importing the user's script.
+    """Prevent processes started in the block from importing the user's script.
 
     Workers do not need the script, and a script without a guard on `__name__`
     would start more processes.
@@ -84,8 +84,9 @@ def in_order(
 
     Args:
       submit: a function that starts the work on an item.
-      items: the items, which are read only as needed.
-      limit: maximum number of items that are submitted but not yet yielded.
+      items: the items, which are read one at a time as needed.
+      limit: maximum number of submitted items whose results were not yet
+        yielded.
     """
     waiting = collections.deque()
     for item in items:
@@ -101,7 +102,8 @@ class Workers:
 
     Args:
       number: number of processes; with 1, this process does the work.
-      module: name of a module that imports everything the workers need.
+      module: name of a module whose import loads all code that the workers
+        need.
     """
 
     def __init__(self, number: int, module: str):
@@ -133,8 +135,8 @@ class Workers:
           function: a module-level function, or a `functools.partial` of such a
             function. The function, its argument and its result must be
             picklable.
-          items: the arguments, which are read only as far ahead as needed to
-            keep the workers busy.
+          items: the arguments, read just far enough ahead to keep the workers
+            busy.
 
         Raises:
           ChildProcessError: if a worker process was killed.

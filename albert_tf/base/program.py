@@ -1,4 +1,4 @@
-"""Programs: functions of settings, called with flags or with keywords.
+"""Programs: functions of settings, called with flags or keywords.
 
     @command(DescribeConfig, positional="config")
     def describe(c: DescribeConfig) -> None: ...
@@ -38,9 +38,9 @@ from albert_tf.base.processes import without_collection
 from albert_tf.base.removed_flags import absent_from, gone, without_removed
 from albert_tf.base.settings import GROUPS, converted, group_of, types_of
 
-# TensorFlow reads these variables when it is first imported; values that the
-# user has set take precedence. On AMD processors, oneDNN is off by default,
-# which makes a training step a fifth slower.
+# TensorFlow reads these variables when it is imported; values set by the user
+# take precedence. By default, oneDNN is off on AMD processors, which makes a
+# training step a fifth slower.
 ENVIRONMENT = {"TF_ENABLE_ONEDNN_OPTS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
@@ -61,9 +61,9 @@ def is_command() -> bool:
 
 @contextlib.contextmanager
 def _ended_by_interrupt() -> Iterator[None]:
-    """Make Ctrl-C during imports end a command with a one-line message.
+    """End a command with a one-line message if Ctrl-C interrupts an import.
 
-    Some libraries catch or print a `KeyboardInterrupt` while being imported.
+    While they are imported, some libraries catch or print `KeyboardInterrupt`.
     """
     is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     numbers = [signal.SIGINT] * (is_default and is_command())
@@ -75,7 +75,7 @@ def _ended_by_interrupt() -> Iterator[None]:
 def quiet_start() -> Iterator[None]:
     """Make imports in the block faster and quieter.
 
-    During these imports, Ctrl-C ends a command immediately.
+    During the imports, Ctrl-C ends a command immediately.
     """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -84,7 +84,7 @@ def quiet_start() -> Iterator[None]:
 
 
 FLAGS = flags.FLAGS
-UNREAD = 141  # the shell's exit status after a closed pipe, as with `| head`
+UNREAD = 141  # exit status in shells after a closed pipe, such as `| head`
 Result = TypeVar("Result")
 
 
@@ -97,7 +97,7 @@ def _prepare_streams() -> None:
     """Make every text printable, even if a standard stream is closed.
 
     The null device replaces a closed stream. Otherwise, the next file to be
-    opened would receive the stream's number, and then what libraries print.
+    opened would get the stream's number, and libraries would print to the file.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -110,7 +110,8 @@ def _prepare_streams() -> None:
 def _end_at_second_interrupt() -> Callable[[int], None]:
     """Return a signal callback that ends the program at the second Ctrl-C.
 
-    Without it, Ctrl-C has no effect until a library's C++ code returns.
+    Without the callback, Ctrl-C has no effect until a library's C++ code
+    returns.
     """
     numbers = itertools.count(1)
 
@@ -130,7 +131,7 @@ HELP = {"--help", "-help", "--helpshort", "-helpshort", "-h", "-?"}
 def _parse(argv: Sequence[str], page: str = "") -> list[str]:
     """Parse flags as absl does; return the arguments that are not flags.
 
-    A request for help, and removed flags, are handled first.
+    Requests for help and removed flags are handled first.
     """
     if page and HELP & set(argv):
         print(page, flush=True)
@@ -162,10 +163,10 @@ def run(
 
     Args:
       main: the program, which reads the flags.
-      positional: the flag that receives positional arguments, joined by
-        commas; if None, positional arguments are an error.
-      prepare: a function that is called first, defines the flags and returns
-        the text of `--help`, or "" for absl's list of flags.
+      positional: the flag that receives positional arguments, joined by commas;
+        if None, positional arguments are an error.
+      prepare: a function, called first, that defines the flags and returns the
+        text of `--help`, or "" for absl's list of flags.
     """
 
     def guarded(argv: Sequence[str]) -> int:
@@ -203,7 +204,7 @@ def run(
 
 
 class _OrWord(flags.ArgumentParser):
-    """A parser that accepts as a word any value that another parser rejects.
+    """A flag parser that treats a value rejected by another parser as a word.
 
     `check_setting` later checks that the word is legal.
     """
@@ -247,18 +248,20 @@ DEFINERS: dict[tuple[type, ...], Callable] = {
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A function of settings, called from the command line or with keywords.
+    """A function of settings, called from the command line or from Python.
 
     Attributes:
       function: the function that does the work. Its arguments are an instance
-        of each class, in order, and keyword arguments that have no flag. It
-        may accept `set_by_user`, the names of the settings that the user set.
+        of each class, in order, and keyword arguments without a flag. The
+        function may accept `set_by_user`, the names of the settings that the
+        user set.
       classes: dataclasses of `setting` fields.
       positional: the flag that receives positional arguments, joined by
         commas; if None, positional arguments are an error.
       defaults: {setting: default in this program}.
       aliases: {alternative name of a flag: setting}.
-      optional: settings that are usually required but optional in this program.
+      optional: settings that are required in other programs but not in this
+        one.
       means: {setting: the meaning of its default in this program}.
     """
 
@@ -302,7 +305,7 @@ class Program:
         return self.defaults.get(field.name, field.default)
 
     def default_words(self, field: dataclasses.Field) -> str:
-        """Return a setting's default in words, or "" if there is no default."""
+        """Return a setting's default as text, or "" if there is no default."""
         value = self.default(field)
         meaning = "" if field.name in self.defaults else field.metadata["means"]
         means = self.means.get(field.name, meaning)

@@ -1,6 +1,6 @@
 """TensorFlow's file system, for remote paths such as `gs://` paths.
 
-TensorFlow's errors become user errors. TensorFlow is imported on first use.
+Errors from TensorFlow become user errors. TensorFlow is imported on first use.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ class RemoteError(InputError, OSError):
 
 
 def is_of_storage(error: Exception) -> bool:
-    """Return whether storage, rather than a file's content, caused an error."""
+    """Return whether storage caused an error, not the content of a file."""
     number = getattr(error, "errno", None)
     return isinstance(error, RemoteError) or number is not None
 
@@ -30,7 +30,7 @@ def _gfile(path: str) -> Iterator[Any]:
     try:
         yield tf.io.gfile
     except tf.errors.OpError as error:
-        # Some of these errors have no message; others fill a page.
+        # Some of these errors have no message; others are very long.
         reason = first_line(error, error.message)
         raise RemoteError(
             f"A remote path must exist, be reachable and grant access: "

@@ -1,6 +1,6 @@
 """Flags of earlier releases and of google-research/albert.
 
-Old flagfiles and commands may contain them.
+Old flagfiles and commands may contain these flags.
 """
 
 import collections
@@ -11,12 +11,12 @@ from albert_tf.base.errors import InputError
 
 
 class Removed(NamedTuple):
-    """A flag that a program does not have, or no longer has.
+    """A flag that a program does not support, or no longer supports.
 
     Attributes:
       advice: the current behavior, or what to do instead of setting the flag.
-      same: values that match the current behavior; flags with these values are
-        ignored.
+      same: values that match the current behavior; the program ignores flags
+        with these values.
     """
 
     advice: str
@@ -72,7 +72,7 @@ _RECORDS = Removed(
 )
 _FALSE, _TRUE = ("false", "False", "0"), ("true", "True", "1")
 
-# {flag of google-research/albert that some program does not have: its entry}
+# {flag of google-research/albert that some programs do not support: its entry}
 RELEASED = {
     "albert_config_file": Removed(
         "the config is in the model directory; `convert_checkpoint` copies it"
@@ -155,7 +155,7 @@ def _parts(argument: str) -> tuple[str, str]:
     """Return a flag's name and value.
 
     For flags in `ABSENT`, `--noNAME` has the value "false", and a switch
-    without a value has the value "true".
+    without an explicit value has the value "true".
     """
     name, equals, value = argument.lstrip("-").partition("=")
     positive = name.removeprefix("no")
@@ -168,7 +168,7 @@ def _parts(argument: str) -> tuple[str, str]:
 def without_removed(
     arguments: Iterable[str], flags: Container[str]
 ) -> list[str]:
-    """Drop removed flags that change nothing; reject other removed flags.
+    """Drop removed flags that have no effect; reject other removed flags.
 
     Arguments in `RENAMED` are replaced with their current forms. A single
     `InputError` lists all rejected flags.

@@ -1,4 +1,4 @@
-"""Replace folders atomically, and check that no user file is lost."""
+"""Atomic replacement of folders, and checks that no user file is lost."""
 
 import contextlib
 import os
@@ -12,15 +12,15 @@ from albert_tf.base.errors import InputError, require
 
 
 def matches(path: str, pattern: str) -> bool:
-    """Return whether a path matches a pattern of the same depth."""
+    """Return whether a path matches a pattern with as many slashes."""
     depths = path.count("/"), pattern.count("/")
     return depths[0] == depths[1] and fnmatchcase(path, pattern)
 
 
 def names_like(patterns: Iterable[str], folder: str) -> list[str]:
-    """Return the names in a folder, if it exists, that match any pattern.
+    """Return the names in a folder that match any pattern.
 
-    Hidden files do not match.
+    Hidden files do not match. If the folder does not exist, return [].
     """
     names = files.names(folder) if files.is_folder(folder) else []
     shown = (name for name in names if not name.startswith("."))
@@ -68,7 +68,7 @@ def paths_in(folder: str) -> list[str]:
 
 
 def _require_none(paths: list[str], name: str, folder: str, rule: str) -> None:
-    """Raise `InputError` if there are any paths; list up to three of them."""
+    """Raise `InputError`, which lists up to three paths, if there are any."""
     rest = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
     received = f"{folder} with {', '.join(paths[:3])}{rest}"
     require(not paths, rule, **{name: received})
@@ -143,11 +143,11 @@ def _upload(folder: str, path: str) -> None:
 def _is_fixed(path: str) -> bool:
     """Return whether a folder must be filled instead of being replaced.
 
-    Stores such as `gs://` cannot rename a folder atomically, and not every
-    library can write to them. A mount point, such as a container's volume,
-    cannot be replaced; neither can a folder whose parent is not writable. The
-    current folder is not replaced either, because programs running in it would
-    be left in a deleted folder.
+    Remote storage, such as `gs://`, cannot rename a folder atomically, and not
+    every library can write to remote storage. A mount point, such as a
+    container's volume, cannot be replaced; neither can a folder whose parent is
+    not writable. The current folder is not replaced either, because programs
+    running in it would be left in a deleted folder.
     """
     if files.is_remote(path):
         return True
@@ -159,9 +159,9 @@ def _is_fixed(path: str) -> bool:
 def _remove_leftovers(path: str) -> None:
     """Remove the temporary folders that killed processes left beside a folder.
 
-    A process locks its temporary folder until it ends. An empty folder may be
-    one that a process has not yet locked, so it stays. On a disk that does not
-    support locks, nothing is removed.
+    A process locks its temporary folder until the process ends. Empty folders
+    are not removed, because a process may be about to lock them. On a disk that
+    does not support locks, nothing is removed.
     """
     parent, name = os.path.split(path)
     kinds = (f"{name}.tmp", f"{name}.old.tmp")
@@ -186,8 +186,8 @@ def atomic_folder(path: str, replace: bool = False) -> Iterator[str]:
 
     Args:
       path: the folder.
-      replace: whether to replace a folder that contains files. The caller
-        checks these files.
+      replace: whether to replace a folder that contains files. The caller must
+        check these files.
 
     Raises:
       InputError: if `replace` is False and `path` is not free (see

@@ -2,7 +2,7 @@
 
 A library module declares its settings in a frozen dataclass whose fields are
 `setting(...)`. The class inherits from `Validated`, or its `__post_init__`
-calls `validate(self)`. `program.py` turns the fields into flags and keywords.
+calls `validate(self)`. `program.py` creates flags and keywords from the fields.
 """
 
 import csv
@@ -24,9 +24,9 @@ TEXTS = (str, os.PathLike)
 def plain(value: Any) -> Any:
     """Convert NumPy, pandas, pyarrow or TensorFlow values to plain Python.
 
-    Scalars become numbers or strings, and arrays and columns become lists, in
-    which missing values of pandas and pyarrow are None. Lists, tuples and dicts
-    are converted entry by entry; other values stay unchanged.
+    Scalars become numbers or strings. Arrays and columns become lists, in which
+    missing pandas and pyarrow values are None. The entries of lists, tuples and
+    dicts are converted; other values stay unchanged.
     """
     if isinstance(value, Mapping):
         return {plain(k): plain(x) for k, x in value.items()}
@@ -84,16 +84,16 @@ def setting(
       help: a description of the setting for `--help`, including the unit.
       group: the heading in `--help`, one of `GROUPS`. The default is the
         attribute `help_group` of the class, or else `FILES`.
-      means: the meaning of the default, if the value alone does not reveal it.
-      choices: the legal strings, normally the keys of a dispatch dict; for a
-        switch that also accepts words, True and False come first.
+      means: the meaning of the default, if the value does not explain itself.
+      choices: the legal strings, usually the keys of a dispatch dict; for a
+        switch that also accepts words, True, False and the words.
       minimum: the smallest legal number.
       maximum: the largest legal number.
       required: whether the user must set a value.
-      change: the effect of a new value on the rest of a resumed run; empty if
-        the weights stay the same.
+      change: how a new value affects a resumed run; empty if it does not affect
+        the weights.
       convert: a function (name of the setting, value from Python code) ->
-        converted value. With None, only values of the flag's type are legal.
+        converted value. If None, only values of the flag's type are legal.
       literal: whether the value is user text, in which `~/` is not expanded.
     """
     metadata = {
@@ -281,8 +281,7 @@ def check_setting(name: str, value: Any, metadata: Any) -> None:
     require(finite, f"{rule} finite.", **values)
     choices = metadata.get("choices")
     low, high = metadata.get("minimum"), metadata.get("maximum")
-    # If the field also has a range, numbers are legal in addition to the
-    # choices.
+    # If the field has a range, numbers are legal in addition to the choices.
     ranged = low is not None or high is not None
     number = ranged and isinstance(value, int | float)
     if choices and not number:
@@ -305,7 +304,7 @@ def validate(config: Any) -> None:
 
 
 def positive(name: str, value: Any) -> int:
-    """Convert an argument to an integer, which must be at least 1."""
+    """Convert an argument to an integer; raise an error if it is below 1."""
     number = as_type(name, value, int)
     check_setting(name, number, {"minimum": 1})
     return number
@@ -319,9 +318,9 @@ class Validated:
 
 
 class RunFact(NamedTuple):
-    """The value of a setting that affects a run's weights, and its `change`.
+    """The value of a setting that affects a run's weights, and the effect.
 
-    For `change`, see `setting`.
+    See `change` in `setting`.
     """
 
     value: Any
@@ -331,8 +330,7 @@ class RunFact(NamedTuple):
 def facts(*configs: Any, change: str = "") -> dict[str, RunFact]:
     """Return {name: fact} for settings dataclasses, with JSON-ready values.
 
-    Settings without a `change` are omitted, unless the argument `change` is
-    given.
+    Settings without a `change` are omitted unless the caller passes `change`.
 
     Args:
       *configs: dataclasses of `setting` fields.
@@ -359,8 +357,8 @@ def _line(entries: tuple) -> str:
 def _is_read_back(value: Any, text: str) -> bool:
     """Return whether a flagfile with this text restores the value.
 
-    Lines lose trailing white space, list entries lose surrounding white space,
-    and characters that UTF-8 cannot encode are written as escapes.
+    A line loses trailing white space, a list entry loses surrounding white
+    space, and characters that UTF-8 cannot encode are written as escapes.
     """
     plain = isinstance(value, str | int | float | tuple)
     written = text.encode("utf-8", "backslashreplace").decode().rstrip()

@@ -46,7 +46,7 @@ def check_query(
         received = {f"{name}, {field!s:.60}": repr(value)[:60]}
         require(field in fields, f"{rule}, and no other fields.", **received)
         is_text = fields[field] is not str or isinstance(value, str)
-        require(is_text, f"`{field}` must be a text.", **received)
+        require(is_text, f"`{field}` must be a string.", **received)
 
 
 class Predictor:

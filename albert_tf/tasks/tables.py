@@ -45,7 +45,7 @@ def label_text(value: Any, where: str) -> str | None:
         value = int(value)
     if isinstance(value, int | float):
         value = json.dumps(value)
-    rule = f"{where}: a label must be a text, a number or a boolean."
+    rule = f"{where}: a label must be a string, a number or a boolean."
     require(isinstance(value, str), rule, label=brief(value))
     # A lone surrogate, half a character, cannot be written to a file.
     text = SURROGATE.sub(REPLACEMENT, value.strip())

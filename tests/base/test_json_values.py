@@ -50,7 +50,7 @@ def test_a_document_becomes_a_dataclass():
         ({"rate": "1"}, "`rate` must be a number. Received: rate='1'"),
         ({"rate": False}, "`rate` must be a number. Received: rate=False"),
         ({"names": "x"}, "`names` must be a list. Received: names='x'"),
-        ({"names": ["x", None]}, "`names` must be a text. Received: names=No"),
+        ({"names": ["x", None]}, "`names` must be a string. Received: names="),
         ({"flag": 1}, "`flag` must be true or false. Received: flag=1"),
         ({"more": 1}, "The keys of `x` must be parts, rate, names, flag, oth"),
         ({"": 1}, "The keys of `x` must be parts, rate, names, flag, others."),

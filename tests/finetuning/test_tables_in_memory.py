@@ -114,7 +114,7 @@ def test_questions_of_a_table(tmp_path):
     with pytest.raises(InputError, match=r"\(list\), row 1: every answer must"):
         examples("question_answering", rows)
     rows[1]["context"] = 3
-    with pytest.raises(InputError, match="row 1: `context` must be a text"):
+    with pytest.raises(InputError, match="row 1: `context` must be a string"):
         examples("question_answering", rows)
 
 

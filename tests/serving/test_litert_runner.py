@@ -293,7 +293,7 @@ def test_top_k_needs_masks_or_questions(kind, masks, legal, monkeypatch):
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ('{"text": null}', "`text` must be a text. Received: query, text=None"),
+        ('{"text": null}', "`text` must be a string. Received: query, text"),
         ('{"txt": "a"}', "have `text`. Received: query={'txt': 'a'}"),
         (json.dumps({"text": ["a" * 70]}), "query, text=['" + "a" * 58),
         ('{"text": "a"', "valid JSON: Expecting"),

@@ -120,7 +120,7 @@ def test_spans_are_marked(first, second, expected):
     [
         ({"text": 3}, "column text must contain text"),
         ({"target": None}, "`target` must be an object"),
-        ({"target": {}}, "`span1_text` must be a text"),
+        ({"target": {}}, "`span1_text` must be a string"),
         ({"span1_text": ""}, "must be in the text"),
         ({"span2_index": "0"}, "`span2_index` must be a whole number"),
         ({"span1_index": True}, "`span1_index` must be a whole number"),
