@@ -1,1 +1,1 @@
-"""From text to ids: normalization rules, tokenizers and their graphs."""
+"""Conversion of text to ids: normalization, tokenizers and their graphs."""

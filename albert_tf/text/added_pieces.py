@@ -21,7 +21,7 @@ def text_of_piece(kind: str, config: TextConfig, piece: str) -> str | None:
 
     The piece `[E1]` matches the text `[E1]` and, if the tokenizer lower-cases
     text, also `[e1]`. WordPiece matches only single words, so the result is
-    None for a piece that it would split, for example at a space.
+    None if WordPiece would split the piece, for example at a space.
     """
     if kind == "sentencepiece":
         return normalize(piece, config).replace(" ", WORD_MARK)
@@ -36,9 +36,8 @@ def with_pieces(tokenizer: Tokenizer, pieces: Iterable[str]) -> Tokenizer:
 
     Args:
       tokenizer: the original tokenizer; its ids do not change.
-      pieces: the pieces. A piece in a text becomes one token, unless it is
-        part of a longer piece such as a word. With WordPiece, this applies only
-        to whole words.
+      pieces: the new pieces. An occurrence in a text becomes one token, unless
+        it is part of a longer piece; with WordPiece, only whole words match.
 
     Raises:
       InputError: if a piece is blank or already in the vocabulary, or if

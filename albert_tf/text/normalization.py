@@ -35,7 +35,7 @@ from albert_tf.text.sentencepiece_models import (
 # "none": keep the piece, as in plain SentencePiece.
 DIGIT_COMMA = ("released", "strip", "none")
 
-# If a setting has this value, the text or the vocabulary determines it.
+# With this value, the text or the vocabulary determines the setting.
 AUTO = "auto"
 
 # Surrogates, the halves of UTF-16 pairs, are not characters, and UTF-8 cannot
@@ -44,8 +44,8 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 REPLACEMENT = "\ufffd"
 
 
-# White space as in `str.isspace`, and characters without width that
-# SentencePiece turns into spaces, such as the non-joiner of Persian.
+# White space as in `str.isspace`, and zero-width characters that SentencePiece
+# turns into spaces, such as the non-joiner in Persian.
 SPACES = (
     "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003"
     "\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
@@ -124,9 +124,9 @@ Function = Callable[[str], str]
 # A separator that no rule changes or merges with its neighbors.
 BETWEEN = "\u2800"
 
-# Keys that spell a Hangul syllable with three letters of mixed forms (standard,
-# compatibility, half-width, bracketed). NFKC maps contain 190,000 such keys,
-# which do not occur in real text.
+# Keys that spell a Hangul syllable with three letters in different forms
+# (standard, compatibility, half-width, bracketed). NFKC maps contain 190,000
+# such keys, which do not occur in real text.
 LETTERS, COMPATIBLE, HALF = "\u1100-\u11ff", "\u3130-\u318f", "\uffa0-\uffdc"
 MIXED_FORMS = re.compile(
     f"(?![{LETTERS}]*$|[{COMPATIBLE}]*$|[{HALF}]*$)"
@@ -165,7 +165,7 @@ def changing_characters() -> str:
 
 
 def of_each(function: Function, texts: Iterable[str]) -> list[str]:
-    """Apply a function to each text, with a single call if possible."""
+    """Apply a function to each text; call it only once if possible."""
     results = function(BETWEEN.join(["", *texts, ""])).split(BETWEEN)[1:-1]
     return results if len(results) == len(texts) else list(map(function, texts))
 
@@ -175,8 +175,8 @@ def normalizing_map(charsmap: bytes, config: TextConfig) -> bytes:
     """Return a map equivalent to `normalize` followed by `charsmap`.
 
     The map replaces single characters, and the sequences that `charsmap` or
-    `normalize` treats as a unit. Neighbors of a character matter otherwise only
-    for a capital sigma, which `final_sigma` handles instead.
+    `normalize` treats as a unit. Of all other characters, only a capital sigma
+    depends on its neighbors; `final_sigma` handles this case.
     """
     apply_map = map_function(charsmap)
 

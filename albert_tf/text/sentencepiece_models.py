@@ -1,4 +1,4 @@
-"""SentencePiece models, their character maps, and rules for their pieces."""
+"""SentencePiece models, their character maps and rules for their pieces."""
 
 import ast
 import functools
@@ -29,7 +29,7 @@ MOST_PATHS = 1 << 26  # maximum total bytes of all prefixes of keys
 
 
 def _parts_of(charsmap: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Return a map's double-array trie, and one bool per replacement byte.
+    """Return a map's double-array trie, and a bool for each replacement byte.
 
     The bool is true if the byte begins a character.
     """
@@ -234,8 +234,8 @@ def _drop_word_mark(
 ) -> list[Span]:
     """Remove a ▁ at the start of the first piece.
 
-    A first piece that is only ▁ is dropped. The rest of a longer piece becomes
-    unknown if it is not in the vocabulary.
+    If the first piece is only ▁, it is dropped. If the rest of a longer piece
+    is not in the vocabulary, the unknown piece replaces it.
     """
     id, begin, end = spans[0]
     first = model.id_to_piece(id)
@@ -325,8 +325,8 @@ def expand(
 def piece_shares(model: sentencepiece.SentencePieceProcessor) -> np.ndarray:
     """Return each piece's share [V] of the training text.
 
-    Scores are logarithms of shares. In BPE models, scores are ranks instead,
-    and all pieces with negative scores receive the same share.
+    Scores are logarithms of shares. In BPE models, scores are ranks instead;
+    all pieces with negative scores then get the same share.
     """
     scores = np.array(model.get_score(list(range(len(model)))))
     ranks = np.array_equal(scores, np.round(scores))

@@ -29,7 +29,7 @@ PRESETS = {
     "_ɸθœ__ɹ_ɾɻ_ʁɽʂʃʈʧ_ʊʋ_ʌɣɤ_χʎ___ʒʔ_______ˈˌː___ʰ_ʲ____↓_→↗↘___ᵻ",
 }
 AUTO = "auto"
-# The labels of separators, and of words outside the table.
+# The labels of separators and of words that are not in the table.
 SEPARATOR_LABEL, OTHER_LABEL = 0, 1
 FIRST_WORDS = (SEPARATOR, "<other>")
 
@@ -66,11 +66,11 @@ class SymbolTable(Vocabulary):
 
     @functools.cached_property
     def labels(self) -> dict[str, int]:
-        """{word: label} for all words except the two reserved ones."""
+        """{word: label} for all words except the two reserved words."""
         return {x: i for i, x in enumerate(self.words) if i > OTHER_LABEL}
 
     def with_words(self, words: Iterable[str]) -> "SymbolTable":
-        """Return a copy in which the labels 2, 3, ... stand for `words`."""
+        """Return a copy that assigns the labels 2, 3, ... to `words`."""
         return dataclasses.replace(self, words=(*FIRST_WORDS, *words))
 
     def fingerprint(self) -> str:
@@ -90,7 +90,7 @@ class SymbolTable(Vocabulary):
         values = dataclasses.asdict(self)
         words = list(values.pop("words"))
         files.make_folder(folder)
-        # Without `symbols.json`, an interrupted `save` can be repeated.
+        # `symbols.json` is last, so that an interrupted `save` can be repeated.
         files.write_json(files.join(folder, WORDS_FILE), words)
         files.write_json(files.join(folder, SYMBOLS_FILE), values)
 
@@ -112,10 +112,10 @@ def made_of(symbols: Iterable[str]) -> SymbolTable:
 
 
 def origins(old: SymbolTable, new: SymbolTable) -> list[list[int]]:
-    """Return, for each new id, a list of its symbol's old id.
+    """Return a list for each new id, with the old id of the same symbol.
 
-    Padding, mask and separator have the same meaning in all tables, whatever
-    their symbols. The list is empty if the symbol is not in the old table.
+    The list is empty if the old table lacks the symbol. Padding, mask and
+    separator correspond even if the tables use different symbols for them.
     """
     roles = "pad", "mask", "separator"
     special = {getattr(new, role): getattr(old, role) for role in roles}
@@ -128,7 +128,7 @@ def origins(old: SymbolTable, new: SymbolTable) -> list[list[int]]:
 
 
 def _wrong_symbols(symbols: dict) -> Iterator[str]:
-    """Yield the entries that do not map one character to a unique legal id."""
+    """Yield the entries that do not map a character to a unique legal id."""
     used = set()
     for symbol, i in symbols.items():
         legal = type(i) is int and 0 <= i < MOST_SYMBOLS and i not in used
@@ -157,7 +157,7 @@ def _read_symbols(path: str) -> SymbolTable:
 
 
 def _wrong_words(words: list) -> Iterator[str]:
-    """Yield the entries that are illegal at their labels, as text.
+    """Yield descriptions of the words that are illegal for their labels.
 
     The first two labels have reserved words; all other words must differ.
     """
@@ -201,7 +201,7 @@ def table_in(folder: str) -> SymbolTable | None:
 
 
 def named_table(name: str) -> SymbolTable:
-    """Return a preset table, given its name, or the table in a folder."""
+    """Return the preset table with a given name, or the table in a folder."""
     legal = *PRESETS, AUTO
     rule = f"`symbols` must be {', '.join(legal)}, or a folder with "
     rule += SYMBOLS_FILE + near(name, legal)
@@ -218,7 +218,7 @@ def vocabulary_in(folder: str) -> Vocabulary | None:
 def named(old: Vocabulary | None, new: Vocabulary | None) -> str:
     """Return ": " followed by the symbols that `new` adds, or "" if none.
 
-    The result for a tokenizer is "".
+    For a tokenizer, the result is "".
     """
     if not isinstance(new, SymbolTable):
         return ""

@@ -104,7 +104,7 @@ class SentencePieceGraph(tf.Module):
         return with_final_sigma(valid(strings), self._sigma)
 
     def begins_with_space(self, strings: tf.Tensor) -> tf.Tensor:
-        """Return bool [B], true where strings [B] begin with white space."""
+        """Return whether each of the strings [B] begins with white space."""
         stripped = tf.strings.regex_replace(strings, self._space, "")
         return stripped != strings
 
@@ -159,7 +159,7 @@ class WordPieceGraph(tf.Module):
         return tf.strings.split(tf.strings.reduce_join(parts, axis=-1))
 
     def is_long(self, words: tf.Tensor) -> tf.Tensor:
-        """Return bool [W], true where words [W] are too long to split."""
+        """Return whether each of the words [W] is too long to split."""
         length = tf.strings.length(words, unit="UTF8_CHAR")
         return length > MAX_WORD_CHARACTERS
 
@@ -179,7 +179,7 @@ GRAPHS = {"sentencepiece": SentencePieceGraph, "wordpiece": WordPieceGraph}
 
 
 def first_of(rows: tf.RaggedTensor, keep: tf.Tensor) -> tf.RaggedTensor:
-    """Truncate each row to `keep` [B] values; no row may have fewer."""
+    """Truncate each row to `keep` [B] values; no row may be shorter."""
     indices = tf.ragged.range(rows.row_starts(), rows.row_starts() + keep)
     return tf.gather(rows.values, indices)
 
@@ -282,7 +282,7 @@ class TextGraph(tf.Module):
 
         Args:
           a, b: ids [B, N] and [B, M].
-          pair: int64 [B], 1 for each row that a second [SEP] ends, or 0.
+          pair: int64 [B], 1 for each row that ends with a second [SEP], else 0.
           length: T, or None for the length of the longest row.
         """
         cls, sep = (
@@ -307,7 +307,7 @@ class TextGraph(tf.Module):
         }
 
 
-TO_THE_END = 1 << 20  # for pieces that are not split: an end beyond any span
+TO_THE_END = 1 << 20  # the end of a piece that is not split; exceeds any span
 
 
 class TokenSpans(NamedTuple):
@@ -321,8 +321,8 @@ class TokenSpans(NamedTuple):
 def next_true(where: tf.Tensor) -> tf.Tensor:
     """Return the index of the nearest true value at or after each index.
 
-    If there is no such value, the entry is n, the number of values. The result
-    has n + 1 entries, the last of which is n.
+    If there is no such value, the index is n, the number of values. The result
+    has n + 1 entries; the last entry is n.
     """
     size = tf.size(where)
     indices = tf.cast(tf.where(where)[:, 0], tf.int32)
@@ -457,8 +457,8 @@ class WordPieceOffsets(tf.Module):
 
         Args:
           parts: string [B, P].
-          bounds: the start of each part, and the end of the last, in the same
-            bytes.
+          bounds: the start of each part and the end of the last part, in the
+            same unit.
         """
         visible = parts.values != " "
         rows = parts.value_rowids()

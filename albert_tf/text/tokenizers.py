@@ -58,7 +58,7 @@ from albert_tf.text.wordpiece import (
 )
 
 TOKENIZER_FILE, RULES_FILE = "tokenizer.json", "compiled_rules.bin"
-CHECKSUM = "vocabulary_sha256"  # in `tokenizer.json`, but not a setting
+CHECKSUM = "vocabulary_sha256"  # a key of `tokenizer.json`, but not a setting
 # (concatenated ids of texts, end of each text), and (ids, starts, ends)
 JoinedIds = tuple[np.ndarray, np.ndarray]
 IdsAndSpans = tuple[list[int], list[int], list[int]]
@@ -443,7 +443,7 @@ def description_beside(path: str, kind: str) -> dict:
 
 
 def build_tokenizer(config: TokenizerConfig) -> Tokenizer:
-    """Return the tokenizer with the vocabulary and settings in a config."""
+    """Return the tokenizer that a config describes."""
     require(
         bool(config.spm_model_file) != bool(config.vocab_file),
         "Set exactly one of `spm_model_file` and `vocab_file`.",
@@ -459,7 +459,7 @@ def build_tokenizer(config: TokenizerConfig) -> Tokenizer:
 
 
 def tokenizer_from_files(**settings: str | bool | None) -> Tokenizer:
-    """Return a tokenizer, given the fields of a `TokenizerConfig`."""
+    """Return a tokenizer; the arguments are fields of `TokenizerConfig`."""
     return build_tokenizer(TokenizerConfig(**settings))
 
 
@@ -472,7 +472,7 @@ def tokenizer_in(folder: str) -> Tokenizer | None:
 def load_saved_tokenizer(model_dir: str, vocabulary: str = "") -> Tokenizer:
     """Return the tokenizer in a model directory.
 
-    `vocabulary` is the vocabulary's path if its name is not the default name.
+    `vocabulary` is the path of the vocabulary, if it has a different name.
     """
     path = files.join(model_dir, TOKENIZER_FILE)
     if not files.exists(path):

@@ -15,7 +15,7 @@ SYMBOLS_FILE = "symbols.json"  # next to phoneme records and models
 OF_WORDS = "The model must have a tokenizer. This is a phoneme model, which "
 OF_WORDS += f"has symbols instead ({SYMBOLS_FILE}) and accepts only their ids."
 
-# Weights of other libraries, whose folders have their own vocabulary.
+# Weights of other libraries. Folders with such weights contain a vocabulary.
 FOREIGN_WEIGHTS = (
     *("*.safetensors", "pytorch_model*.bin", "tf_model*.h5"),
     *("flax_model*.msgpack", "step_*.t7"),
@@ -51,7 +51,7 @@ class Vocabulary(abc.ABC):
     @staticmethod
     @abc.abstractmethod
     def stored_in(folder: str) -> "Vocabulary | None":
-        """Return this class's vocabulary in a folder, or None if absent."""
+        """Return a folder's vocabulary of this class, or None if absent."""
 
     def check_claim(self, folder: str) -> None:
         """Raise `InputError` unless this vocabulary may be saved to a folder.
@@ -63,7 +63,7 @@ class Vocabulary(abc.ABC):
         names = names_like((*VOCABULARIES, *FOREIGN_WEIGHTS), folder)
         if stored:
             same = stored.fingerprint() == self.fingerprint()
-        elif names == [self.file_name]:  # of an interrupted `save`, or a copy
+        elif names == [self.file_name]:  # from an interrupted `save`, or a copy
             path = files.join(folder, self.file_name)
             same = files.read_bytes(path) == self.content
         else:

@@ -35,7 +35,7 @@ MAX_CACHED_WORDS = 200_000
 DROPPED = "\1"
 
 # This character replaces ideographs that no piece contains. No piece contains
-# this character either.
+# this character.
 OTHER_IDEOGRAPH = "\ufffe"
 
 # Ideographs, each of which is a separate word.
@@ -142,7 +142,7 @@ class _Cleaned(dict):
 
 
 def normalize(text: str, config: TextConfig) -> str:
-    """Clean a text; lower-case it and strip its accents if so configured."""
+    """Clean a text; if so configured, lower-case it and strip its accents."""
     return lowercase_and_strip(text.translate(_Cleaned()), config)
 
 
@@ -244,9 +244,9 @@ class WordPiece:
     def _greedy(self, word: str) -> list[tuple[int, int, int]]:
         """Return the ids, starts and ends of a word's longest pieces.
 
-        At each position, from the left, the longest matching piece is taken. A
-        word that is too long, or that the pieces cannot spell, becomes one
-        unknown piece.
+        The function goes from left to right and always takes the longest
+        matching piece. A word that is too long, or that the pieces cannot
+        spell, becomes one unknown piece.
         """
         unknown = [(self._unk_id, 0, len(word))]
         if len(word) > MAX_WORD_CHARACTERS:
