@@ -1,1 +1,1 @@
-"""Compilation of the training step for TPUs, and runs from step files."""
+"""Compilation of the training step for TPUs, and training from step files."""

@@ -24,11 +24,11 @@ class Chip:
     Attributes:
       compiler_name: the compiler's name for the generation.
       replicas: number of `TPUStrategy` replicas per chip.
-      name_counts: how much each chip adds to the number in a slice's name: 2 in
-        v3-8, which has 4 chips.
+      name_counts: how much each chip adds to the number in a slice's name, such
+        as 2 in v3-8, which has 4 chips.
       shapes: the available shapes of slices, in chips.
-      chip_config: the compiler's name for the chip's mode of operation; None
-        means the default mode.
+      chip_config: the compiler's name for the chip's operating mode; None means
+        the default mode.
     """
 
     compiler_name: str
@@ -90,7 +90,7 @@ class Topology:
 
 
 def names() -> str:
-    """Return the valid names of slices, with one line per generation."""
+    """Return the valid slice names, with one line per generation."""
     lines = []
     for generation, chip in CHIPS.items():
         slices = [Topology(generation, shape) for shape in chip.shapes]

@@ -98,7 +98,7 @@ def lower_step(
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A pretraining run whose step is to be compiled.
+    """The parts of a pretraining run that determine the step to compile.
 
     Attributes:
       config: the architecture.
@@ -202,13 +202,13 @@ def sizes() -> list[int]:
 def interpolated_size(needed: dict[int, int], memory: int) -> float:
     """Estimate the batch size that needs `memory`, from two known sizes.
 
-    The estimate lies on the line through the two entries whose bytes are
-    nearest to `memory`. If the line does not rise, the result is twice the
+    The estimate lies on the line through the two known sizes whose memory is
+    closest to `memory`. If the line does not rise, the estimate is twice the
     largest known size.
 
     Args:
       needed: {batch size: bytes needed}; with fewer than two entries, the
-        result is 0.
+        estimate is 0.
       memory: bytes available.
     """
     if len(needed) < 2:
@@ -246,8 +246,8 @@ def largest(
         if not between:
             return low
         needed = {n: c.needed for n, c in tried.items() if c.needed}
-        # Together with one other size, this lower bound for an empty batch
-        # defines a line.
+        # This lower bound for an empty batch defines a line together with one
+        # other size.
         arguments = (c.parts["arguments"] for c in tried.values() if c.parts)
         needed[0] = min(arguments, default=0)
         expected = interpolated_size(needed, memory)
@@ -272,7 +272,7 @@ def artifact(module: StepModule) -> bytes:
     """Return a module as a serialized `jax.export.Exported`.
 
     JAX exports a placeholder function with the same arguments and outputs; the
-    module then replaces the program of this function.
+    module then replaces the placeholder's program.
     """
     mlir, bindings, *_, dialect = libraries()
     import jax
@@ -350,7 +350,8 @@ def write_step(path: str, step: Step, flags: str = "") -> None:
     Args:
       path: the path of the zip file.
       step: the step.
-      flags: the text of the run's flagfile, without the flags for folders.
+      flags: the text of the run's flagfile, without the flags that name
+        folders.
     """
     replicas = step.topology.replicas
     rule = "`step_file` needs a `topology` of one replica, such as v5e:1x1."

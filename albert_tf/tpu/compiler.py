@@ -1,9 +1,9 @@
 """The TPU compiler in `libtpu`, for machines without a TPU.
 
-Only this module uses libtpu and the private bindings of JAX and XLA. Their
-names may change in any release, so the module accepts only the versions in
-`VERSIONS`. libtpu is not open source: installing the extra implies accepting
-Google's terms.
+Only this module uses libtpu and the private bindings of JAX and XLA. The names
+in these bindings may change in any release, so the module accepts only the
+versions in `VERSIONS`. libtpu is not open source: users who install the extra
+accept Google's terms.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.model.ops import CompiledForTpu
 from albert_tf.tpu.chips import Topology
 
-# The supported versions; libtpu's entry is a prefix of its version.
+# The supported versions; for libtpu, a prefix of the versions.
 VERSIONS = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42."}
 JAX = ("jax", "jaxlib")
 # {extra: packages}; only compilation for a TPU needs libtpu.
@@ -101,7 +101,7 @@ class ReplicaContext(tf.distribute.ReplicaContext):
 
 
 class CompileOnlyStrategy(CompiledForTpu, tf.distribute.OneDeviceStrategy):
-    """A stand-in for `TPUStrategy` that can compile steps but not run them."""
+    """A stand-in for `TPUStrategy` that compiles steps but cannot run them."""
 
     def __init__(self, replicas: int):
         super().__init__("/CPU:0")
@@ -140,9 +140,9 @@ def stablehlo(hlo: bytes) -> bytes:
     """Convert a module to StableHLO as TensorFlow would for a TPU.
 
     The conversion removes copies, because the compiler rejects them. It also
-    replaces the generator of dropout masks: TensorFlow's `auto_select` is
-    Philox on CPUs, but the TPU's own generator on TPUs. Seeds request Philox by
-    name, so they still use Philox.
+    replaces the generator of dropout masks: TensorFlow's `auto_select` means
+    Philox on CPUs, but the TPU's own generator on TPUs. Operations on seeds
+    request Philox by name, so they still use Philox.
     """
     mlir, jax, _, _, ir, dialect = libraries()
     copies, masks, written = [], [], io.BytesIO()
@@ -185,7 +185,7 @@ class Compiled:
     parts: dict[str, int]
 
 
-# The compiler's two error messages for insufficient memory.
+# The two forms of the compiler's error message for insufficient memory.
 SIZE = r"([\d.]+)([KMGT]?)"
 OUT_OF_MEMORY = (
     re.compile(rf"Used {SIZE} of {SIZE} hbm"),
@@ -195,7 +195,7 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def needed_and_available(message: str) -> tuple[int, int] | None:
-    """Parse the needed and available bytes from an error message, or None."""
+    """Return the needed and available bytes in an error message, or None."""
     for pattern in OUT_OF_MEMORY:
         match = pattern.search(message)
         if match:

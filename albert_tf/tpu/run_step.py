@@ -85,7 +85,7 @@ DAMAGE = (
 
 
 class StepFile:
-    """A step file, whose two programs are available as JAX functions.
+    """A step file, with its two programs as JAX functions.
 
     Args:
       path: the file.
@@ -164,7 +164,7 @@ class StepFile:
         return self.jax.jit(evaluate)
 
     def check_sizes(self, tokens: int, predictions: int) -> None:
-        """Raise `InputError` if records of these sizes do not fit the step."""
+        """Raise `InputError` unless the step can use records of these sizes."""
         length, slots = self.info["tokens"], self.shapes["masked_lm_ids"][1]
         require(
             tokens == length and predictions <= slots,
@@ -200,7 +200,7 @@ class RunStepConfig(Validated):
     )
     output_dir: str = setting(
         "",
-        "Model directory to write; if it contains a run, the run resumes.",
+        "Model directory to write; if it contains a run, the run is resumed.",
         required=True,
     )
     masked_lm_prob: float = setting(
@@ -276,7 +276,7 @@ class Run:
         )
 
     def _resume(self) -> None:
-        """Print where the run resumes; print and record changed settings."""
+        """Print the step at which the run resumes; print and record changes."""
         where = (
             f"Resuming at step {self.step} from {self.last_good}, at example "
             f"{self.position} of {self.config.data_dir}"
@@ -289,7 +289,7 @@ class Run:
             self.history.resume(self.step, changes)
 
     def batches(self, pool: ThreadPoolExecutor) -> Iterator[Arrays]:
-        """Yield the training batches, starting at the current position."""
+        """Yield the training batches from the current position on."""
         seed, size = self.settings["random_seed"], self.file.info["examples"]
         stream = RecordStream(self.config.data_dir, self.metadata, seed)
 
@@ -433,12 +433,12 @@ def describe(step: StepFile) -> str:
 
 
 def claim(config: RunStepConfig, info: dict, is_new: bool) -> None:
-    """Write a model directory, except for its checkpoints.
+    """Write all files of a model directory except the checkpoints.
 
     Args:
       config: the inputs and outputs.
       info: the description in the step file.
-      is_new: whether the folder has no checkpoint of this run.
+      is_new: whether the folder does not contain a checkpoint of this run.
     """
     folder = config.output_dir
     if tokenizer := tokenizer_in(config.data_dir):

@@ -49,7 +49,7 @@ def _message(name: str) -> type:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Decode the number at a position; return it and the position after it."""
+    """Decode the number at a position; return it and its end position."""
     value = shift = 0
     while True:
         byte = data[at]
@@ -60,7 +60,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _entries(index: bytes, begin: int, end: int) -> Iterator[tuple]:
-    """Yield the key, and the range of the value, of each entry in a block."""
+    """Yield the key of each entry in a block, and the range of its value."""
     key, (restarts,) = b"", struct.unpack_from("<I", index, end - 4)
     at, end = begin, end - 4 * (restarts + 1)
     while at < end:

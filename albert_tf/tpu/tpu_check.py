@@ -35,7 +35,7 @@ from albert_tf.training.training_config import TrainingConfig
 
 @dataclasses.dataclass(frozen=True)
 class TpuCheckConfig(Validated):
-    """The settings of the compilation, in addition to the flags of the run."""
+    """The settings of the check, in addition to the settings of the run."""
 
     help_group = ACTIONS
 
@@ -67,7 +67,7 @@ class TpuCheckConfig(Validated):
     )
 
 
-# The settings of a check; `data_dir` and `output_dir` are optional.
+# All settings of the program; `data_dir` and `output_dir` are optional.
 SETTINGS = (
     *(TpuCheckConfig, PretrainingConfig, OptimizerConfig),
     *(TrainingConfig, DistributionConfig),
@@ -106,7 +106,7 @@ def make_plan(
     optimizer: OptimizerConfig,
     training: TrainingConfig,
 ) -> Plan:
-    """Return the plan for the last phase of the run that the flags describe."""
+    """Return the plan for the last phase of the run described by settings."""
     config = AlbertConfig.from_json_file(run.albert_config_file)
     read = folders(run.data_dir or "")
     first, last = read[0], read[-1]
@@ -202,7 +202,7 @@ def find_largest(step: Step, tried: dict[int, Compiled], memory: int) -> None:
 
 
 def write_step_file(config: TpuCheckConfig, step: Step, run, *configs) -> None:
-    """Write the step file of a run, with the initial state of the run."""
+    """Write the step file of a run, including the run's initial state."""
     names = "budget_hours", "depth_schedule", "mask_schedule"
     changing = {n: getattr(run, n) for n in names if getattr(run, n)}
     rule = "A step file contains a single step, for a fixed number of steps; "
