@@ -388,7 +388,7 @@ class HeadProducts(FlatProducts):
 
     With flat products, the compiler copies queries, keys and values, and
     computes scores separately from their softmax; see docs/experiments.md,
-    "What made today's model cheaper on v5e?"
+    "What made the model cheaper on v5e?"
     """
 
     @staticmethod
