@@ -1,16 +1,16 @@
 # `make demo` and `make test` need Python 3.10 to 3.13, make and a network
-# connection. They create their own environment in .venv.
+# connection. They create a virtual environment in .venv.
 
 PYTHON ?= python3
 VENV ?= .venv
-# More requirements for pip, for example REQUIREMENTS="tensorflow==2.20.*".
+# Additional requirements for pip, such as REQUIREMENTS="tensorflow==2.20.*".
 REQUIREMENTS ?=
 # The extras of pyproject.toml to install in VENV.
 EXTRAS ?= test
-# How uv chooses versions, for example lowest-direct. If empty, pip installs the
+# How uv chooses versions, such as lowest-direct. If empty, pip installs the
 # packages.
 RESOLUTION ?=
-# Files whose requirements replace those of pyproject.toml; needs RESOLUTION.
+# Files whose requirements override pyproject.toml; only with RESOLUTION.
 OVERRIDES ?=
 # Arguments of pytest that select what `make lowest` and `make next` run.
 TESTS ?=
@@ -18,7 +18,7 @@ TESTS ?=
 TEST_PROCESSES ?= 2
 # Arguments of `make traces`: names of runs, or --record and names of runs.
 TRACES ?=
-# The duration of `make fuzz`, and its other arguments.
+# The duration and the other arguments of `make fuzz`.
 FUZZ_SECONDS ?= 600
 FUZZ ?=
 

@@ -1,8 +1,8 @@
 """Build steps that `pyproject.toml` cannot express.
 
-The build adds `configs/` to the package, and a stub for type checkers, which
-cannot follow names that are loaded on first use. Apache Beam's `--setup_file`
-also needs this file.
+The build adds two things to the package: `configs/`, and a stub for type
+checkers, which cannot follow names that are imported on first use. Apache
+Beam's `--setup_file` also needs this file.
 """
 
 import ast
@@ -15,7 +15,7 @@ INIT = pathlib.Path(__file__).parent / "albert_tf" / "__init__.py"
 
 
 def stub(source: str) -> str:
-    """Return the stub of a package from its source, which defines `PUBLIC`."""
+    """Return a package's stub, given its source, which defines `PUBLIC`."""
     (names,) = (
         ast.literal_eval(node.value)
         for node in ast.parse(source).body

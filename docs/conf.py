@@ -22,7 +22,7 @@ templates_path: list[str] = []
 exclude_patterns = ["conf.py"]
 
 myst_enable_extensions = ["colon_fence"]
-myst_heading_anchors = 4  # anchors as on a code host
+myst_heading_anchors = 4  # anchors for headings, as on a code host
 nb_merge_streams = True
 nb_execution_mode = "off"  # show the stored outputs
 nb_ipywidgets_js: dict = {}  # the default loads a script from the web
@@ -30,7 +30,7 @@ nb_ipywidgets_js: dict = {}  # the default loads a script from the web
 toc_object_entries_show_parents = "hide"
 default_role = "code"  # one backtick, as in the docstrings
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"  # the signature has them
+autodoc_typehints = "none"  # the signature contains the types
 autodoc_preserve_defaults = True
 python_maximum_signature_line_length = 70
 napoleon_use_rtype = False
@@ -51,4 +51,4 @@ def setup(app):
     app.connect("builder-inited", site_events.write_generated_pages)
     app.connect("autodoc-process-signature", site_events.signature_of_init)
     app.connect("doctree-read", site_events.put_languages_side_by_side)
-    app.connect("build-finished", site_events.refuse_addresses_to_load_from)
+    app.connect("build-finished", site_events.require_offline_pages)

@@ -24,9 +24,9 @@ ROOT = pathlib.Path(__file__).parent.parent
 GENERATED = ROOT / "docs" / "generated"
 SCRIPTS = ("create_pretraining_data", "pretrain", "finetune")
 
-# {package: title in the reference of the public names that it defines}
+# {package: the title of its public names in the reference}
 TITLES = {
-    "library": "Models that take strings",
+    "library": "Models that accept strings",
     "model": "The encoder",
     "conversion": "Tokenizers",
     "training": "Optimizers and hooks",
@@ -34,17 +34,17 @@ TITLES = {
 }
 PROGRAMS = "Programs as functions"
 
-# The methods of Keras objects that a user calls.
+# The methods of Keras objects that users call.
 METHODS = """load compile fit evaluate predict classify encode call fill_mask
 embed save export""".split()
 WHOLE = ("Albert", "Classifier")  # documented with inherited methods
 
 
 def program_modules() -> dict[str, str]:
-    """Return {console command: module} of every program."""
+    """Return {console command: module} for all programs."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     scripts = tomllib.loads(text)["project"]["scripts"]
-    return {name: place.removesuffix(":cli") for name, place in scripts.items()}
+    return {name: entry.removesuffix(":cli") for name, entry in scripts.items()}
 
 
 def flag_entry(program: Program, field: dataclasses.Field) -> str:
@@ -62,25 +62,25 @@ def flag_entry(program: Program, field: dataclasses.Field) -> str:
             if name == field.name
         ),
     }
-    said = [
+    sentences = [
         metadata["help"].replace("<", "&lt;"),
         "**Required.**" if program.required(field) else "",
         *(f"{k} {x}." for k, x in rules.items() if x not in (None, "")),
     ]
     title = f"--{field.name}{value_of(field)}"
-    return f":::{{option}} {title}\n{' '.join(filter(None, said))}\n:::\n"
+    return f":::{{option}} {title}\n{' '.join(filter(None, sentences))}\n:::\n"
 
 
-def flag_page(command: str, place: str) -> str:
-    """Return the page of a program: its docstring, and every flag."""
-    module = importlib.import_module(place)
+def flag_page(command: str, module_name: str) -> str:
+    """Return the page of a program, with its docstring and all flags."""
+    module = importlib.import_module(module_name)
     program = module.cli.__self__
     script = command.removeprefix("albert-").replace("-", "_")
-    typed = f"{script}.py" if script in SCRIPTS else f"-m {place}"
+    invocation = f"{script}.py" if script in SCRIPTS else f"-m {module_name}"
     lines = [
         f"# {command}\n",
         inspect.getdoc(module),
-        f"\nIn a clone, the command is `python {typed}`.\n",
+        f"\nIn a clone, the command is `python {invocation}`.\n",
         f":::{{program}} {command}\n:::\n",
     ]
     for title, fields in program.groups().items():
@@ -91,10 +91,10 @@ def flag_page(command: str, place: str) -> str:
 def program_entry(name: str, function) -> str:
     """Return the reference entry of a program, with a link to its flags."""
     command = f"albert-{name.replace('_', '-')}"
-    said, _, rest = inspect.getdoc(function).partition("\n\nArgs:")
+    summary, _, rest = inspect.getdoc(function).partition("\n\nArgs:")
     returned = rest.partition("Returns:\n")[2]
     lines = [
-        f":::{{py:function}} albert_tf.{name}(**flags)\n{said}\n",
+        f":::{{py:function}} albert_tf.{name}(**flags)\n{summary}\n",
         f"The flags are those of [{command}](flags/{command}.md).",
         f"Returns {' '.join(returned.split())}" if returned else "",
     ]
@@ -107,8 +107,8 @@ KERAS = (keras.Operation, keras.optimizers.Optimizer)
 def members_option(name: str, cls: type) -> str:
     """Return the option that lists the members of a class to document.
 
-    For Keras objects, only `METHODS` are listed. Methods that all models of
-    tasks share are documented with the first such model.
+    For Keras objects, only `METHODS` are listed. Methods that all task models
+    share are documented only with the first task model.
     """
     if not issubclass(cls, KERAS):
         return "   :members:\n"
@@ -129,7 +129,7 @@ def name_entry(name: str, value) -> str:
 
 
 def signature_of_init(app, what, name, value, options, signature, returned):
-    """Show the arguments of `__init__`, which `__new__` of Keras hides."""
+    """Show the arguments of `__init__`, which Keras's `__new__` hides."""
     if what != "class" or signature != "(*args, **kwargs)":
         return None
     parameters = inspect.signature(value.__init__).parameters
@@ -141,7 +141,7 @@ def signature_of_init(app, what, name, value, options, signature, returned):
 
 
 def reference_page() -> str:
-    """Return the page of the public names, each under its title."""
+    """Return the page of the public names, grouped by title."""
     entries: dict[str, list[str]] = {title: [] for title in TITLES.values()}
     entries[PROGRAMS] = []
     for name, module in sorted(albert_tf.PUBLIC.items()):
@@ -159,9 +159,9 @@ def write_generated_pages(app) -> None:
     """Write pages on flags and names; copy other pages and the notebooks."""
     shutil.rmtree(GENERATED, ignore_errors=True)
     (GENERATED / "flags").mkdir(parents=True)
-    for command, place in program_modules().items():
+    for command, module_name in program_modules().items():
         path = GENERATED / "flags" / f"{command}.md"
-        path.write_text(flag_page(command, place), "utf-8")
+        path.write_text(flag_page(command, module_name), "utf-8")
     (GENERATED / "reference.md").write_text(reference_page(), "utf-8")
     for name in ("CHANGELOG", "CONTRIBUTING"):
         text = (ROOT / f"{name}.md").read_text(encoding="utf-8")
@@ -194,7 +194,7 @@ LOADED = re.compile(
 )
 
 
-def refuse_addresses_to_load_from(app, exception) -> None:
+def require_offline_pages(app, exception) -> None:
     """Fail if a page of the site loads anything from another site."""
     for path in sorted(pathlib.Path(app.outdir).rglob("*")):
         if not exception and path.suffix in (".html", ".css"):

@@ -132,12 +132,12 @@ def field_of(config: type, name: str) -> dataclasses.Field:
 
 def group_of(config: type, field: dataclasses.Field) -> str:
     """Return the heading under which `--help` lists a setting."""
-    home = next(
+    owner = next(
         c
         for c in config.__mro__
         if field.name in vars(c).get("__annotations__", ())
     )
-    return field.metadata["group"] or vars(home).get("help_group", FILES)
+    return field.metadata["group"] or vars(owner).get("help_group", FILES)
 
 
 # Settings that several classes share.

@@ -268,8 +268,8 @@ class TextGraph(tf.Module):
         pair = tf.cast(b.row_lengths() > 0, tf.int64)
         room = max_seq_length - 2 - pair
         keep_a, keep_b = pair_lengths(a.row_lengths(), b.row_lengths(), room)
-        kept = first_of(a, keep_a), first_of(b, keep_b)
-        return self.rows(*kept, pair, max_seq_length if fixed else None)
+        segments = first_of(a, keep_a), first_of(b, keep_b)
+        return self.rows(*segments, pair, max_seq_length if fixed else None)
 
     def rows(
         self,
