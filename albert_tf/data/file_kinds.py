@@ -30,7 +30,7 @@ JSON = "json"  # an array, or an object that spans several lines
 HEAD_BYTES = 1 << 16  # number of bytes read to detect the kind of a file
 BUFFER_BYTES = 1 << 20
 MANY_ZEROS = 0.1  # a file with a larger share of zero bytes is not text
-HEAD_LINES = 20  # in JSON lines, at least half of these lines are objects
+HEAD_LINES = 20  # number of lines examined to recognize JSON lines
 
 ENDINGS = {
     ".json": JSONL,
@@ -42,9 +42,9 @@ ENDINGS = {
     ".arrow": ARROW,
 }
 
-# First bytes that identify a table, regardless of its name. A text may begin
-# with PAR1, the name of a protein, but does not contain \x15. Arrow has a file
-# and a stream format.
+# First bytes that identify a table, regardless of its name. Text may begin with
+# PAR1, the name of a protein, but does not contain \x15. Arrow has a file and a
+# stream format.
 ARROW_FILE = b"ARROW1\0"
 TABLES = {
     b"PAR1\x15": PARQUET,
@@ -52,7 +52,7 @@ TABLES = {
     b"\xff\xff\xff\xff": ARROW,
 }
 
-# Nothing reveals which of the older encodings a text has.
+# The encoding of text that is not UTF-8 cannot be detected reliably.
 TO_UTF_8 = (
     "convert it with `iconv -f ENCODING -t UTF-8 FILE > NEW`, where ENCODING "
     "is often CP1252, CP1251, CP1254, CP1256, SHIFT_JIS, EUC-KR or GB18030"
@@ -163,7 +163,7 @@ class _Zstd:
     """A reader of Zstandard files that reports truncated frames."""
 
     def __init__(self, file: BinaryIO):
-        use = "Reading a file that `zstd -d FILE` has not decompressed"
+        use = "Reading a file without decompressing it with `zstd -d FILE`"
         need(use, "zstandard", path=getattr(file, "name", file))
         import zstandard
 
@@ -249,8 +249,8 @@ _RUNS = {bytes: re.compile(rb"\r+\n?"), str: re.compile(r"\r+\n?")}
 def with_line_feeds(text: AnyStr) -> AnyStr:
     """Return text with lone carriage returns replaced by line feeds.
 
-    Any carriage returns before a line feed are kept, because CRCRLF is one line
-    end.
+    Carriage returns before a line feed are kept, because CRCRLF is one line
+    ending.
     """
     feed = b"\n" if isinstance(text, bytes) else "\n"
 
@@ -279,10 +279,10 @@ class _ClassicMac(io.RawIOBase):
 
 
 def until_damage(file: Any, size: int) -> tuple[bytes, BadData | None]:
-    """Read up to `size` bytes; return those before any damage, and the error.
+    """Return up to `size` bytes before any damage, and the error for damage.
 
-    The error is None if there is no damage. Fewer bytes are returned only at
-    the end of the file or at damage.
+    The error is None if there is no damage. The result has fewer bytes only if
+    the file ends or is damaged.
     """
     data = b""
     try:
@@ -297,8 +297,8 @@ def _read_head(file: Any, path: str) -> tuple[bytes, Any, BadData | None]:
     """Return a file's first bytes, the rewound file, and the error for damage.
 
     The error is None if these bytes are undamaged. Otherwise, the bytes precede
-    the damage, and reading beyond them raises the error. If there are no such
-    bytes, the error is raised at once.
+    the damage, and reading beyond them raises the error. If no byte can be
+    read, the error is raised at once.
     """
     head, damage = until_damage(file, HEAD_BYTES)
     if damage and not head:
@@ -310,14 +310,14 @@ def _read_head(file: Any, path: str) -> tuple[bytes, Any, BadData | None]:
     return head, io.BufferedReader(replayed, BUFFER_BYTES), damage
 
 
-def _looks_16_bits_wide(head: bytes) -> bool:
+def _looks_like_utf16(head: bytes) -> bool:
     """Return whether bytes look like UTF-16 without a byte-order mark."""
     zeros = sorted(head[i::2].count(0) / max(len(head) // 2, 1) for i in (0, 1))
     return zeros[0] < 0.1 and zeros[1] > 0.5
 
 
 def _foreign_format(head: bytes) -> str:
-    """Describe an unsupported format, with advice; return "" for other formats.
+    """Describe an unsupported format, with advice; return "" for any other.
 
     `head` contains the first bytes of a file that is not a table.
     """
@@ -329,7 +329,7 @@ def _foreign_format(head: bytes) -> str:
     for offset, magic, name, command in FOREIGN:
         if head.startswith(magic, offset):
             return f"is {name}; convert it: `{command}`"
-    if _looks_16_bits_wide(head):
+    if _looks_like_utf16(head):
         return (
             "looks like UTF-16; convert it: `iconv -f UTF-16LE -t UTF-8 FILE > "
             "NEW` (or UTF-16BE)"
@@ -342,7 +342,7 @@ def _foreign_format(head: bytes) -> str:
 def _require_native(head: bytes, path: str) -> None:
     """Raise `InputError` unless a file contains text or a table."""
     found = "" if head.startswith((*TABLES,)) else _foreign_format(head)
-    rule = f"A file must be UTF-8 text or a table, but this {found}."
+    rule = f"A file must be UTF-8 text or a table, but this file {found}."
     require(not found, rule, file=path)
 
 
@@ -351,8 +351,7 @@ def is_utf8(data: bytes, is_complete: bool = True) -> bool:
 
     Args:
       data: the bytes.
-      is_complete: whether the data are complete; if not, the last character
-        may be incomplete.
+      is_complete: whether the last character must be complete.
     """
     try:
         codecs.getincrementaldecoder("utf-8")().decode(data, is_complete)
@@ -433,8 +432,8 @@ def opened(path: str) -> Iterator[Source]:
     Raises:
       InputError: if the file is neither text nor a table, or if its compression
         requires a library that is not installed.
-      BadData: if no byte before the damage can be read; otherwise, reading
-        `Source.file` raises it where the damage begins.
+      BadData: if no byte can be read; damage after the first byte raises the
+        error when `Source.file` is read.
     """
     with raw(path) as packed_file:
         head, file, damage = _read_head(packed_file, path)
@@ -470,8 +469,8 @@ def require_lines(kind: str, path: str) -> None:
 def kind_of(path: str) -> str:
     """Return the kind of a file, such as `TEXT` or `PARQUET`.
 
-    Only the name is examined if the path is a pipe, which can be read only
-    once, or is not a file.
+    If the path does not name a file, or names a pipe, which can be read only
+    once, the kind is inferred from the name.
     """
     if not files.is_file(path) or files.is_stream(path):
         return ENDINGS.get(ending_of(path), TEXT)

@@ -126,8 +126,8 @@ def vocabulary_beside(data_dir: str, metadata: Metadata) -> Vocabulary:
         vocabulary.fingerprint() == metadata.tokenizer_fingerprint
         and vocabulary.vocab_size == metadata.vocab_size
         and len(vocabulary.words) == metadata.statistics.get(LABELS, 0),
-        "A folder of unmasked records must contain the tokenizer, or the "
-        "symbols.json and words.json, with which they were made; make or copy "
+        "A folder of unmasked records must contain the tokenizer, or the files "
+        "symbols.json and words.json, from which they were made; make or copy "
         "the records again.",
         data_dir=f"{data_dir} with a different vocabulary",
     )

@@ -197,8 +197,8 @@ class MaskingConfig:
     )
     do_permutation: bool = setting(
         False,
-        "Also permute and predict as many other tokens as are masked; doubles "
-        "the number of prediction slots.",
+        "Also predict an equal number of unmasked tokens, which are permuted; "
+        "doubles the number of prediction slots.",
     )
 
     def __post_init__(self):
@@ -223,8 +223,8 @@ class MaskingConfig:
     def written(self) -> dict:
         """Return the settings for `metadata.json`, with shares as numbers.
 
-        The shares are omitted if they are the released ones, because records
-        that are older than the setting contain no shares.
+        Released shares are omitted, because the metadata of records made before
+        the setting existed contain no shares.
         """
         values = dataclasses.asdict(self) | {"mask_same_random": self.shares}
         if self.shares == RELEASED_SHARES:
@@ -467,7 +467,8 @@ def mask(
       config: the masking settings.
       words: the ids of the vocabulary.
       draws: the source of randomness.
-      cover: a function that, like `choose_masked`, chooses tokens.
+      cover: the function that chooses tokens, with the arguments and the result
+        of `choose_masked`.
     """
     ids, starts = instances.input_ids, instances.starts
     maskable = free = instances.maskable

@@ -58,7 +58,7 @@ _PARTS = re.compile(f"([{_MARK}]*)(.*?)([{_MARK}'’]*)")
 _BETWEEN = {r"\.{3,}|…": " … ", r"-{2,}|—|(?<!\S)-(?!\S)": " — "}
 
 # {first part of a language code: {word: phonemes}}, for words that espeak-ng
-# reads as names of letters when they stand alone.
+# pronounces like names of letters if they are not part of a sentence.
 READINGS = {"en": {"a": "ɐ", "A": "ɐ"}}
 
 # Incremented whenever a code change makes the same settings and text produce
@@ -166,7 +166,7 @@ def require_language(language: str, voices: Mapping[str, str]) -> None:
     """
     word = re.split(r"[\W_]", language.lower())[0]
     texts = [f"{code}: {name.strip()}" for code, name in voices.items()]
-    # The rest of a name, as in ", latin as English", describes its letters.
+    # A suffix, such as ", latin as English", describes the script.
     names = (x.lower().partition(", latin")[0] for x in texts)
     similar = [
         text
@@ -183,7 +183,8 @@ def speaker(language: str) -> Callable[[list[str]], list[str]]:
     """Return a function that converts words to phonemes.
 
     Raises:
-      InputError: if espeak-ng is not installed or lacks the language.
+      InputError: if espeak-ng is not installed or does not support the
+        language.
     """
     for package in ("phonemizer", "espeakng_loader"):
         need("`language`", package, language=language)
@@ -278,7 +279,7 @@ def convert_block(
     new = [w for w in unique if w not in cache and w not in SYMBOLS]
     cache.update(zip(new, speak(new), strict=True))
     for document, words in sentences:
-        # Symbols are not in `cache`; each symbol stands for itself.
+        # Symbols are not in `cache`, because they remain unchanged.
         pairs = [(word, cache.get(word, word)) for word in words]
         silent.update(word for word, phonemes in pairs if not phonemes)
         pairs = [pair for pair in pairs if pair[1]]
@@ -295,7 +296,7 @@ def convert_block(
 def _items(
     config: PhonemizeConfig, paths: list[str], counts: Counter
 ) -> Iterator[tuple[int, int, Block]]:
-    """Yield the items of `convert_block` for blocks without an output file."""
+    """Yield a `convert_block` item for each block without an output file."""
     number = start = 0
     for path in paths:
         for block in text_blocks.blocks(path, 0, config):
@@ -346,7 +347,7 @@ class Phonemized:
 @program.command(PhonemizeConfig)
 def phonemize(config: PhonemizeConfig) -> Phonemized:
     """Convert text to phonemes with espeak-ng, word by word."""
-    speaker(config.language)  # before the text is read
+    speaker(config.language)  # raises its errors before the text is read
     paths = text_blocks.input_paths(config.input_file, config.output_dir)
     text_blocks.check_files(paths, config)
     folder = config.output_dir

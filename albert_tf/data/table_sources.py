@@ -4,8 +4,8 @@ A source is a file (Parquet, Arrow, CSV, TSV or JSON lines), a folder written by
 `save_to_disk` of `datasets`, or an object in memory: a pandas DataFrame, a
 Dataset or IterableDataset of `datasets`, a pyarrow Table, a dict of columns or
 a list of dicts. Rows are numbered from 0, as in `frame.iloc[0]` and
-`dataset[0]`; the rows of text files have the numbers of their first lines,
-counted from 1. Class labels of a data set are read as names.
+`dataset[0]`. The number of a row in a text file is that of its first line,
+counted from 1. Class labels of a data set are converted to names.
 """
 
 import contextlib
@@ -172,7 +172,7 @@ def _features_of(schema: Any) -> Mapping:
     return stored.get("info", {}).get("features", {})
 
 
-# Errors raised if the schema's metadata for `datasets` are malformed, if cells
+# Errors raised if the `datasets` metadata in a schema are malformed, if cells
 # are not UTF-8, or if a damaged length exceeds the available memory.
 MALFORMED = (AttributeError, LookupError, MemoryError, TypeError, ValueError)
 
@@ -358,7 +358,8 @@ def as_source(setting: str, value: Any) -> str | InMemoryTable:
     if not reads and isinstance(value, Mapping):
         require(
             not any(map(_reader, value.values())),
-            f"`{setting}` must be one split, {', '.join(map(str, value))}.",
+            f"`{setting}` must be one of the splits "
+            f"{', '.join(map(str, value))}.",
             **{setting: type(value).__name__},
         )
     require(
@@ -414,10 +415,10 @@ def rows_of(
 
 
 def class_names(source: str | InMemoryTable) -> dict[str, Sequence[str]]:
-    """Return {column: the names of its classes in the order of their numbers}.
+    """Return {column: class names in the order of the class numbers}.
 
-    Columns without classes have (). Only data sets of `datasets`, and tables
-    made from them, define classes; for other tables, the result is {}.
+    A column without classes has the value (). Only data sets of `datasets`, and
+    tables made from them, define classes; for other tables, the result is {}.
 
     Args:
       source: a table whose rows have been read without errors.
@@ -451,7 +452,7 @@ def texts_in(
     """
     checked = False
     for row in rows:
-        if not checked:  # only in the first row: later objects may lack fields
+        if not checked:  # not in later rows, because objects may lack fields
             _require_column(row.where, column, list(row.values))
             checked = True
         text = row.values.get(column)

@@ -53,13 +53,13 @@ USER_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
 # the release.
 MAX_SENTENCE_BYTES = 4192
 
-# Warn if a larger share of the bytes was skipped in overlong lines.
+# Warn if a larger share of the bytes was skipped because lines are too long.
 MUCH_LONG = 0.01
 
 # Number of sentences to sample from a larger corpus.
 MAX_SENTENCES = 10_000_000
 
-# The number of threads changes the trainer's sums, and thus the pieces.
+# The number of threads affects the trainer's sums, and thus the pieces.
 NUM_THREADS = 16
 
 VOCAB_LIST = "spiece.vocab"
@@ -159,7 +159,7 @@ class Sentences:
     Attributes:
       counts: the number of `sentences`; the number of `long` sentences, which
         contain a run that exceeds the trainer's limit; the total `bytes`; the
-        skipped `long_bytes`; and the number of letters i without a dot.
+        skipped `long_bytes`; and the number of `dotless` letters ı.
       letters: counts of letters before accents are removed.
       error: the exception that ended the iteration, or None.
     """
@@ -333,9 +333,9 @@ def warnings(counts: Counter) -> Iterator[str]:
     dotless = counts["lower_case"] * counts["dotless"]
     if dotless > MANY_MARKS * counts["letters"]:
         yield (
-            "the text contains the letter ı, as in Turkish, but in lower case, "
-            "its capital I became i; to keep them apart, pass "
-            "--nodo_lower_case to train_tokenizer and to the builder"
+            "the text contains the letter ı, as in Turkish, but lower-casing "
+            "changed its capital form, I, to i; to preserve the difference, "
+            "pass --nodo_lower_case to train_tokenizer and to the builder"
         )
     if counts["long_bytes"] > MUCH_LONG * counts["bytes"]:
         yield (

@@ -172,10 +172,10 @@ def test_the_vocabulary_of_the_metadata(folder, capsys):
     other = folder / "vocab.txt", folder / "other.txt"
     other[1].write_text("\n".join([*PIECES[:5], *PIECES[:4:-1]]))
     chosen = TokenizerConfig(vocab_file=str(other[1]))
-    with pytest.raises(InputError, match="those of the records; .*a.tfrecord"):
+    with pytest.raises(InputError, match="match the records; .*a.tfrecord"):
         printed(capsys, path, chosen)
     shutil.copy(other[1], other[0])
-    with pytest.raises(InputError, match="those of the records; .*a.tfrecord"):
+    with pytest.raises(InputError, match="match the records; .*a.tfrecord"):
         printed(capsys, path)
     Metadata(12, 3, 0, "", {"train": ()}).write(str(folder))
     assert "dog" in printed(capsys, path)

@@ -192,7 +192,7 @@ def test_cells_of_numpy_are_pythons():
         (["a", "b"], "`train_file` must be a path, a pandas DataFrame"),
         ([{"a": 1}, 2], "list of dicts"),
         ({"a": [1], "b": [1, 2]}, "same length. Received: a=1, b=2"),
-        ({"train": {"a": [1]}}, "must be one split, train. Received"),
+        ({"train": {"a": [1]}}, "must be one of the splits train. Received"),
         ({"a": "text"}, "train_file=dict {'a': 'text'}"),
         ({"a": [1], "b": b"text"}, "train_file=dict"),
         ([], "train_file=list []"),
@@ -265,7 +265,7 @@ def test_splits_are_no_table(tmp_path):
     """A data set with splits raises an error that asks for one split."""
     datasets = pytest.importorskip("datasets")
     both = datasets.DatasetDict(train=dataset(ROWS), test=dataset(ROWS))
-    with pytest.raises(InputError, match="one split, train, test. Received"):
+    with pytest.raises(InputError, match="of the splits train, test. Received"):
         as_source("eval_file", both)
     both.save_to_disk(str(tmp_path))
     with pytest.raises(InputError, match="folders .'train', 'test'.. Received"):

@@ -127,6 +127,6 @@ def test_one_split_must_be_chosen(method, splits, same_classifier):
     datasets = pytest.importorskip("datasets")
     rows = datasets.Dataset.from_dict({"text": TEXTS, "label": LABELS})
     both = datasets.DatasetDict({name: rows for name in splits})
-    rule = f"must be one split, {', '.join(splits)}. Received"
+    rule = f"must be one of the splits {', '.join(splits)}. Received"
     with pytest.raises(InputError, match=rule):
         getattr(same_classifier, method)(both)

@@ -93,7 +93,7 @@ def _total(counts: Iterable[Counter]) -> Counter:
     return total
 
 
-def _end(values, name: str, path: str) -> None:
+def _write_value(values, name: str, path: str) -> None:
     """Add a step that writes a collection's only value as JSON."""
     write = functools.partial(files.write_json, path)
     _ = values | f"write {name}" >> beam.Map(write)
@@ -129,7 +129,7 @@ class BeamRunner:
                 | "gather" >> beam.combiners.ToList()
                 | "join" >> beam.Map(_joined)
             )
-            _end(digests, "hash", path)
+            _write_value(digests, "hash", path)
         corpus = files.read_json(path, "the hash of the text")
         files.remove(path)
         return corpus
@@ -156,9 +156,9 @@ class BeamRunner:
                 counts = outputs[COUNTS] | "count" >> beam.CombineGlobally(
                     _total
                 )
-                _end(counts, "counts", counts_path)
+                _write_value(counts, "counts", counts_path)
                 held_out = self._held_out(outputs[FRAMES], recipe, folder)
-                _end(held_out, "held out", held_out_path)
+                _write_value(held_out, "held out", held_out_path)
         counts = Counter(files.read_json(counts_path, "`text.json`"))
         held_out = files.read_json(held_out_path, "`measured.json`")
         held_out["border"] = Border(*held_out["border"])

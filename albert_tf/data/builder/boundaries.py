@@ -51,7 +51,7 @@ ENDINGS = frozenset(". ! ? \u2026 \u3002 \uff01 \uff1f \u0964 \u061f".split())
 
 
 def _encode(tokenizer: Tokenizer, lines: Sequence[str]) -> Encoded:
-    """Encode lines, and mark word starts by the ids of tokens alone."""
+    """Encode lines, and find word starts from the ids of the tokens."""
     ids, ends = tokenizer.encode_joined(lines)
     sizes = np.diff(ends, prepend=0).astype(np.int32)
     return ids, sizes, tokenizer.word_starts[ids]
@@ -75,10 +75,10 @@ def character_kind(character: str) -> int:
 def _character_of_byte(match: re.Match) -> str:
     """Return a character of the kind that the Unicode rule assigns to a byte.
 
-    An ASCII byte stands for its own character. In longer sequences, the first
-    byte counts as a letter, except for characters from U+2000 to U+9FFF and
-    from U+F000 on, most of which are punctuation, symbols, kana and ideographs.
-    Each further byte counts as a mark.
+    For an ASCII byte, this is the encoded character. In longer sequences, the
+    first byte counts as a letter, except for characters from U+2000 to U+9FFF
+    and from U+F000 on, most of which are punctuation, symbols, kana and
+    ideographs. Each further byte counts as a mark.
     """
     byte = int(match[1], 16)
     if byte < 0x80:
@@ -252,7 +252,7 @@ def check_word_rule(rule: str | None, tokenizer: Tokenizer) -> None:
     require(
         rule == released or rule not in RELEASED.values(),
         f"`word_boundaries` must not be {rule} with a {tokenizer.kind} "
-        f"vocabulary; {released} is its rule.",
+        f"vocabulary; use {released} instead.",
         word_boundaries=rule,
     )
     if rule == "chinese":

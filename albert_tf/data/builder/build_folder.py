@@ -23,13 +23,13 @@ from albert_tf.data.records.metadata import (
 MANIFEST_FILE = "manifest.json"
 
 # With this setting, the first pass stops at a bad item. Up to this item, the
-# shards are the same as with any other value of `on_bad_text`, so a build with
-# any value continues such a build.
+# shards are the same as with any other value of `on_bad_text`, so the build can
+# be resumed with any value.
 STRICT = {"on_bad_text": "fail"}
 
 
 def _digest(text: str) -> str:
-    data = text.encode("utf-8", "surrogatepass")  # of names that are not UTF-8
+    data = text.encode("utf-8", "surrogatepass")  # paths may not be UTF-8
     return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 
@@ -176,8 +176,8 @@ class BuildFolder:
     def _take_over(self) -> None:
         """Keep the shards from which this build can resume; remove all others.
 
-        The kept shards are this build's own or, if there are none, those of a
-        run that a bad item stopped.
+        The kept shards belong to this build or, if it has none, to a run that a
+        bad item stopped.
         """
         strict = self._scratch_of(self.identity | STRICT)
         local = not files.is_remote(strict)
@@ -201,9 +201,8 @@ class BuildFolder:
         """Remove records and temporary files after an `InputError`.
 
         All files are kept if remote storage failed. Shards are kept if the
-        error concerns a single item of the text. The
-        vocabulary is removed if this build wrote it, so that the next build may
-        use a different one.
+        error concerns a single item of the text. The vocabulary is removed if
+        this build wrote it, so that the next build can use a different one.
         """
         paths = [files.join(self.output_dir, name) for name in vocabulary]
         new = [path for path in paths if not files.exists(path)]

@@ -194,7 +194,7 @@ class FileJob:
       split: `TRAIN` or `EVAL`.
       border: the end of the held-out text.
       path: the file to write.
-      counts_path: the file of counts; the job is done if `path` exists too.
+      counts_path: the file of counts; the job is done if both files exist.
     """
 
     recipe: BuildSpec
@@ -278,8 +278,8 @@ def _lay_out(
 def _records(job: FileJob, counts: Counter) -> Iterator[bytes]:
     """Yield the records of a file, and update the counts.
 
-    Dynamic records are not masked, except for a copy of the first batch, from
-    which the masks are counted.
+    Dynamic records are written without masks; only a copy of the first batch is
+    masked, to count masks.
     """
     settings, tokenizer = job.recipe.pairs, job.recipe.tokenizer
     rng, documents = job.rng(), _read_documents(job)

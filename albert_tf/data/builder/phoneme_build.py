@@ -298,7 +298,7 @@ def make_file(
 
 
 def by_frequency(of_symbols: Iterable[int], of_labels: Iterable[int]) -> dict:
-    """Return the metrics of a model that predicts by frequency alone.
+    """Return the metrics of a model that predicts only from frequencies.
 
     Args:
       of_symbols: counts of the symbols of words, the separator first.

@@ -154,14 +154,14 @@ class ShardStore:
         sizes = [0] * num_shards
         if os.path.exists(self._progress):
             state = files.read_json(self._progress, "`progress.json`")
-            if self._holds(state["sizes"]):
+            if self._has_recorded_sizes(state["sizes"]):
                 self.counts.update(state["counts"])
                 self.done, sizes = state["done"], state["sizes"]
         for path, size in zip(self.paths, sizes, strict=True):
             with open(path, "ab") as file:
                 file.truncate(size)
 
-    def _holds(self, sizes: list[int]) -> bool:
+    def _has_recorded_sizes(self, sizes: list[int]) -> bool:
         """Return whether each file exists with at least its recorded size."""
         return all(
             os.path.exists(path) and os.path.getsize(path) >= size

@@ -121,8 +121,8 @@ def _row_pieces(
 ) -> Iterator[bytes]:
     """Yield the texts of rows, joined into pieces of whole lines.
 
-    If `layout` is "lines", they are lines of text; otherwise, each line is a
-    JSON record.
+    If `layout` is "lines", the pieces contain plain text; otherwise, each line
+    is a JSON record.
     """
     lines: list[bytes] = []
     size = 0
@@ -209,7 +209,7 @@ def check_files(paths: list[str], reading: TextFilesConfig) -> None:
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         regular = [path for path in paths if not files.is_stream(path)]
         layouts = {*pool.map(layout, regular)}
-    # The setting may be meant for other files, which are text, or for pipes.
+    # The setting may apply only to text files or to pipes.
     if layouts and reading.input_format not in layouts and regular == paths:
         check_table_layout("tables", reading.input_format, regular[0])
 
@@ -432,8 +432,8 @@ def _is_output(pattern: str, path: str, folder: str) -> bool:
 
     If the pattern starts above the output folder, all files in that folder are
     program output. If the pattern starts inside the folder, only files that
-    programs write to the folder are program output. A plain name is never
-    program output.
+    programs write to the folder are program output. A file that is named
+    without a pattern is never program output.
     """
     if pattern == path or not files.is_inside(path, folder):
         return False

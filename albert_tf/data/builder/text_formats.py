@@ -88,7 +88,7 @@ def bad_items(counts: Mapping[str, int]) -> str:
 
 
 def warn_of_bad_items(counts: Counter, on_bad_text: str) -> None:
-    """Print the counts of skipped or replaced items, and the first item."""
+    """Print the counts of skipped or replaced items, and the first error."""
     if message := bad_items(counts):
         print(
             f"Warning: --on_bad_text={on_bad_text}: {message}. The first: "

@@ -4,7 +4,7 @@ A data directory contains the records, `metadata.json`, which describes them,
 and the tokenizer files. Records of the released code have no `metadata.json`;
 their metadata are derived from the records themselves.
 
-`metadata` reads or derives the metadata, `tfrecord` encodes and decodes single
+`metadata` reads or derives the metadata, `tfrecord` encodes and decodes
 records, and `record_checks` compares a record with the metadata.
 `input_pipeline` checks, shuffles and batches records, which `parsing` parses
 and masks; `record_stream` produces the same batches with NumPy.

@@ -29,8 +29,7 @@ from albert_tf.data.records.parsing import READERS, parse_static
 from albert_tf.data.records.record_checks import check_record
 from albert_tf.data.records.record_stream import SHUFFLE_BLOCK
 
-# Requests to remote storage have a high latency, so each request reads many
-# bytes.
+# Remote storage has a high latency, so each request reads many bytes.
 READ_BYTES = 8 << 20
 MAX_FILES, BYTES_AHEAD = 16, 256 << 20
 
@@ -48,9 +47,9 @@ def _file_records(
     """Return the records of a file from `first` up to `last`, exclusive.
 
     TensorFlow's errors name a file that cannot be opened, but not a damaged
-    file. The file is therefore first opened separately. Then reading stops at
-    any damage, or where the file is truncated, and missing records raise an
-    error that names the file.
+    file. Therefore, a separate step opens the file first. Reading then stops at
+    damage or truncation, and missing records raise an error that names the
+    file.
     """
     openable = tf.data.FixedLengthRecordDataset(path, 1).take(1).skip(1)
     intact = tf.data.TFRecordDataset(path, buffer_size=READ_BYTES).skip(first)
@@ -271,9 +270,8 @@ def eval_batches(
 
 # Remote storage has a high latency but handles many calls at once.
 CALLS_AT_ONCE = 64
-# Number of records to check in each split before a run. If these were fewer,
-# records made with a larger vocabulary might pass because their ids happen to
-# be small.
+# Number of records to check in each split before a run. With fewer records, a
+# larger vocabulary might remain undetected because all ids happen to be small.
 FIRST = 16
 # TensorFlow's message about a record whose contents are invalid.
 UNPARSED = "Could not parse example input"
@@ -308,7 +306,7 @@ def _file_fault(path: str, entry: RecordFile) -> str:
     return ""
 
 
-def _refusal(fault: str) -> InputError:
+def _records_error(fault: str) -> InputError:
     return InputError(
         f"The records must be complete and match `{METADATA_FILE}`, or, "
         "without that file, the first record; make or copy them again. "
@@ -328,9 +326,9 @@ def check_files(data_dir: str, metadata: Metadata) -> None:
         with ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
             faults = list(pool.map(_file_fault, paths, entries))
         if fault := next(filter(None, faults), ""):
-            raise _refusal(fault)
+            raise _records_error(fault)
         if paths and (fault := _first_fault(paths[0], metadata, split, FIRST)):
-            raise _refusal(fault)
+            raise _records_error(fault)
 
 
 def _explained(
@@ -338,8 +336,8 @@ def _explained(
 ) -> InputError | None:
     """Return the error for the file that a message names, or None if unknown.
 
-    TensorFlow's parser names no file if the contents of a record's `features`
-    cannot be parsed. In this case, all files are searched for the fault.
+    TensorFlow's parser does not name the file if it cannot parse the contents
+    of a record's `features`. In this case, all files are searched.
     """
     paths = {
         entry_path(folder, entry): (metadata, split, entry)
@@ -355,10 +353,10 @@ def _explained(
     path = max((p for p in paths if p in message), key=len, default=None)
     if path is not None:
         excerpt = message[message.index(path) :].splitlines()[0].rstrip("]")
-        return _refusal(fault_in(path) or excerpt)
+        return _records_error(fault_in(path) or excerpt)
     faults = map(fault_in, paths) if UNPARSED in message else ()
     fault = next(filter(None, faults), "")
-    return _refusal(fault) if fault else None
+    return _records_error(fault) if fault else None
 
 
 @contextlib.contextmanager

@@ -61,7 +61,8 @@ class InspectConfig(Validated):
 def find_paths(patterns: str) -> list[str]:
     """Return the files named by a comma-separated list of paths and globs.
 
-    A folder stands for its `*.tfrecord*` and `*.tf_record*` files.
+    For a folder, the result contains its `*.tfrecord*` and `*.tf_record*`
+    files.
 
     Raises:
       InputError: if a folder contains no such files, or an entry matches
@@ -93,9 +94,9 @@ def find_vocabulary(path: str, config: TokenizerConfig) -> Vocabulary | None:
         made_with = load_metadata(folder).tokenizer_fingerprint
         require(
             made_with in ("", vocabulary.fingerprint()),
-            "The vocabulary and its text settings must be those of the "
-            "records; without --spm_model_file and --vocab_file, "
-            "`inspect_records` uses the vocabulary beside the records.",
+            "The vocabulary and its text settings must match the records; "
+            "without --spm_model_file and --vocab_file, `inspect_records` uses "
+            "the vocabulary in the folder of the records.",
             input_file=f"{path} with a different vocabulary",
         )
     return vocabulary

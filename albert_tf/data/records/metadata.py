@@ -49,7 +49,7 @@ MASKED_NAMES = (
     *("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"),
 )
 # Statistics of phonemes: the number of labels, and the metrics of a model that
-# predicts by frequency alone.
+# predicts only from frequencies.
 LABELS, BY_FREQUENCY = "word_labels", "by_frequency"
 MASKED_ACCURACY = "masked_symbol_accuracy"  # warnings need its value
 

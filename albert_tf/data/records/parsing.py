@@ -160,7 +160,7 @@ QUIET_SECONDS = 0.1
 
 
 class Called:
-    """A function that pipelines call, and whose calls Python awaits at exit."""
+    """A function for pipelines; at exit, Python waits for running calls."""
 
     def __init__(self, function: Callable):
         self.function = function

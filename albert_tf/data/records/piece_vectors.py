@@ -23,7 +23,7 @@ from albert_tf.data.records.tfrecord import decoded
 # the time.
 MAX_TOKENS = 10_000_000
 DISTANCE = 2  # neighbors are at most this many positions away
-# A piece that occurs less often has no vector.
+# Pieces that occur less often have the vector 0.
 FEWEST = 3
 # Neighbor counts are raised to this power, because rare neighbors would
 # otherwise have too much weight.
