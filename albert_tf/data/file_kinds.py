@@ -119,7 +119,7 @@ class _Unpacked(io.RawIOBase):
       file: the decompressing stream.
       path: the name of the file, for error messages.
       head: bytes already read from the stream.
-      damage: the error to raise after these bytes, if the rest is unreadable.
+      damage: the error to raise after `head`, or None.
     """
 
     def __init__(

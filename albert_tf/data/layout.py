@@ -53,7 +53,7 @@ class Pairs:
         )
 
     def followed_by(self, other: "Pairs") -> "Pairs":
-        """Return these pairs followed by others."""
+        """Return these pairs followed by other pairs."""
         first, second = vars(self).values(), vars(other).values()
         columns = zip(first, second, strict=True)
         return Pairs(*map(np.concatenate, columns))
@@ -127,8 +127,8 @@ def vocabulary_beside(data_dir: str, metadata: Metadata) -> Vocabulary:
         and vocabulary.vocab_size == metadata.vocab_size
         and len(vocabulary.words) == metadata.statistics.get(LABELS, 0),
         "A folder of unmasked records must contain the tokenizer, or the files "
-        "symbols.json and words.json, from which they were made; make or copy "
-        "the records again.",
+        "symbols.json and words.json, of its build; make or copy the records "
+        "again.",
         data_dir=f"{data_dir} with a different vocabulary",
     )
     return vocabulary

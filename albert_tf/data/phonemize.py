@@ -146,7 +146,7 @@ class PhonemizeConfig(text_formats.SentencesConfig):
         return files.join(self.output_dir, name)
 
     def identity(self, paths: list[str]) -> dict:
-        """Return every value on which the output depends."""
+        """Return every value that affects the output."""
         values = {k: v for k, v in vars(self).items() if k not in OUTPUT_SAME}
         return values | {
             "phonemizer_version": PHONEMIZER_VERSION,

@@ -4,8 +4,8 @@ A source is a file (Parquet, Arrow, CSV, TSV or JSON lines), a folder written by
 `save_to_disk` of `datasets`, or an object in memory: a pandas DataFrame, a
 Dataset or IterableDataset of `datasets`, a pyarrow Table, a dict of columns or
 a list of dicts. Rows are numbered from 0, as in `frame.iloc[0]` and
-`dataset[0]`. The number of a row in a text file is that of its first line,
-counted from 1. Class labels of a data set are converted to names.
+`dataset[0]`. In a text file, a row has the number of its first line, counted
+from 1. Class labels of a data set are converted to names.
 """
 
 import contextlib

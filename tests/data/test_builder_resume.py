@@ -132,7 +132,7 @@ def test_damaged_files_are_made_again(
         make_records(corpus, output)
         assert contents(output) == contents(whole[0])
         printed = capsys.readouterr().out
-        assert (f"made again, because {output}/{name}" in printed) == warns
+        assert (f"again, because {output}/{name}" in printed) == warns
 
 
 def test_two_builds_at_once(corpus, tmp_path, monkeypatch):

@@ -174,8 +174,8 @@ def _encode_by_words(
     """Encode lines, and mark the first token in each word.
 
     Args:
-      words_of: a function that cuts a line into words, whose concatenation is
-        the line.
+      words_of: a function that cuts a line into words without dropping
+        characters.
       tokenizer: the tokenizer that encodes the lines.
       lines: the text.
     """
@@ -195,7 +195,7 @@ def _encode_by_words(
 
 
 def chinese(line: str) -> Iterable[str]:
-    """Split a line into Chinese words, whose concatenation is the line."""
+    """Split a line into Chinese words, without dropping characters."""
     import jieba
 
     jieba.setLogLevel(logging.WARNING)

@@ -249,9 +249,9 @@ def run(
 ) -> Metadata:
     """Build the records of a corpus, or resume an unfinished build.
 
-    An interrupted build leaves the files from which the next run resumes. A
-    build that stops with `InputError` because of unusable text leaves no
-    records, so the user can fix the text and build again.
+    An interrupted build leaves files that allow the next run to resume. A build
+    that stops with `InputError` because of unusable text leaves no records, so
+    the user can fix the text and build again.
 
     Args:
       build, tokenization, pairs, masking, reading: the settings.

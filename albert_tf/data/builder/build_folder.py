@@ -70,8 +70,8 @@ class BuildFolder:
         self, output_dir: str, scratch_dir: str | None, identity: dict
     ):
         self.output_dir = output_dir
-        # The identity as it is read back from JSON, in which tuples become
-        # lists.
+        # The identity after it is written to JSON and read back, which turns
+        # tuples into lists.
         self.identity = json.loads(json.dumps(identity))
         self._manifest = files.join(output_dir, MANIFEST_FILE)
         # The path of `scratch` is unique to this output folder and to these
@@ -131,7 +131,7 @@ class BuildFolder:
         if not damaged:
             return True
         print(
-            "Warning: the records are made again, because "
+            "Warning: building the records again, because "
             f"{paths[damaged[0]]} is missing or has the wrong size",
             flush=True,
         )
@@ -147,8 +147,8 @@ class BuildFolder:
         """Claim the folder; return whether the build is already complete.
 
         Args:
-          vocabulary: the names of the vocabulary's files, in the order in which
-            they are written.
+          vocabulary: the names of the vocabulary's files, in the order of
+            writing.
 
         Raises:
           InputError: if the folder belongs to a different build.
@@ -174,7 +174,7 @@ class BuildFolder:
         return False
 
     def _take_over(self) -> None:
-        """Keep the shards from which this build can resume; remove all others.
+        """Keep the shards that allow this build to resume; remove all others.
 
         The kept shards belong to this build or, if it has none, to a run that a
         bad item stopped.

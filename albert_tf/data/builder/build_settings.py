@@ -152,7 +152,7 @@ class BuildSpec:
         return id_type(self.vocab_size)
 
     def identity(self, corpus: str) -> dict:
-        """Return every value on which the output depends.
+        """Return every value that affects the output.
 
         Args:
           corpus: the hash of the text.

@@ -29,8 +29,8 @@ from albert_tf.data.records.metadata import EVAL, TRAIN
 BUCKET_BITS = 16
 BUCKETS = 1 << BUCKET_BITS
 
-# The largest relative error of the held-out share for which no document is
-# divided.
+# If whole documents miss the requested share by a larger part of it, one
+# document is divided.
 TOLERANCE = 1 / 3
 
 # The length of the gap on either side of held-out text, as a share of that
@@ -185,7 +185,7 @@ def hold_out(fraction: float, measured: ShardTotals) -> HeldOut:
 
 
 class PartsOfShard(NamedTuple):
-    """The D parts of one shard whose hash bucket is at the border."""
+    """The D parts of one shard that are in the hash bucket at the border."""
 
     shard: int
     keys: list[int]
@@ -204,7 +204,7 @@ def _divisible(documents: Documents) -> np.ndarray:
 def measure_parts(
     recipe: BuildSpec, item: tuple[int, str], held_out: HeldOut
 ) -> PartsOfShard | None:
-    """Return the parts of a shard whose hash bucket is at the border.
+    """Return the parts of a shard that are in the hash bucket at the border.
 
     The result is None if the shard is empty, or if `held_out.wanted` is 0.
     """

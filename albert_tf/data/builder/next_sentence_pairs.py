@@ -6,10 +6,11 @@ of another pair, usually of another document. Only the text may reveal the
 label. Therefore:
 
 - the new B has the length of the old B and, like the old B, ends a chunk;
-- before the exchange, some Bs are replaced with an excerpt of their own A,
-  which need not end a chunk. If such a B remains, the words that it shares with
-  A reveal the label, and the neighbors of these words reveal the masked words.
-  If such a B is exchanged, the new B is an excerpt of a different A.
+- before the exchange, some Bs are replaced with an excerpt of their A, which
+  need not end a chunk. If an excerpt remains in its pair, the words that it
+  shares with A reveal the label, and the neighbors of these words reveal the
+  masked words. If an excerpt is exchanged, the new B is an excerpt of a
+  different A.
 
 Glossary: n pairs.
 """
@@ -34,8 +35,8 @@ def partners(kinds: np.ndarray, documents: np.ndarray) -> np.ndarray:
     """Return, for each item, the index [n] of another item of the same kind.
 
     The partner comes from a different document, unless one document contains
-    more than half of the items of the kind. The only item of its kind is its
-    own partner.
+    more than half of the items of the kind. If a kind has only one item, this
+    item is its own partner.
 
     Args:
       kinds: [n], the kind of each item, as a number.
@@ -62,9 +63,10 @@ def partners(kinds: np.ndarray, documents: np.ndarray) -> np.ndarray:
 
 
 def repeat(made: Pairs, room: int, rng: np.random.Generator) -> np.ndarray:
-    """Replace some Bs with excerpts of their A; return a mask [n] of these.
+    """Replace some Bs with excerpts of their A, in place.
 
-    The pairs in `made` are changed in place.
+    Returns:
+      Bool [n], true for the replaced Bs.
     """
     size = made.a_end - made.a_start
     length = np.minimum(size, room - size)

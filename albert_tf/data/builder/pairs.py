@@ -7,9 +7,9 @@ text may reveal which segment came first. Therefore:
 
 - no sentence is cut, inside a pair or at its outer ends, because the positions
   of incomplete sentences would reveal whether the segments are swapped;
-- a fair coin decides from which end of a document, or of a part of a long one,
-  to pack chunks, because a sentence that does not fit begins the next chunk and
-  tends to be long.
+- a fair coin decides whether to pack chunks from the front or the back of a
+  document (or of each part of a long document), because a sentence that does
+  not fit begins the next chunk and tends to be long.
 
 Glossary: N tokens, S sentences, n pairs; T tokens per example.
 """
@@ -123,7 +123,7 @@ def chunk_ends(
     targets: np.ndarray,
     room: int,
 ) -> np.ndarray:
-    """Return, for each sentence, the end [S] of a chunk that begins there.
+    """Return, for each sentence, the end [S] of a chunk that begins with it.
 
     Sentences are added to a chunk until it reaches its target. If the chunk
     then exceeds `room`, its last sentence is dropped, unless it is the only

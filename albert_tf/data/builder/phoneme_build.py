@@ -47,8 +47,7 @@ from albert_tf.text.symbols import OTHER_LABEL, SEPARATOR_LABEL, SymbolTable
 # Incremented whenever a code change makes the same settings and rows produce
 # different records.
 PHONEME_BUILDER_VERSION = 2
-# Settings on which phoneme records depend, and all settings that this builder
-# uses.
+# Settings that affect phoneme records, and all settings that this builder uses.
 IDENTITY = """task eval_fraction random_seed max_seq_length masked_lm_prob
 mask_same_random symbols num_words""".split()
 SHARED = {*IDENTITY, "input_file", "output_dir", "num_processes", "scratch_dir"}
@@ -94,9 +93,8 @@ class PhonemesConfig(Validated):
 
 
 FROM_TEXT = "`python -m albert_tf.phonemize` makes such rows from text."
-# This is the only IPA letter with a mark for which the tables contain the
-# composed form; in the tables, other marks, such as the tilde, are separate
-# symbols.
+# In the tables of symbols, this is the only IPA letter in composed form. Other
+# marks, such as the tilde, are separate symbols.
 CEDILLA, COMPOSED = "c\u0327", "ç"
 Part = tuple[list[str], list[str]]  # the phonemes of each word, and the words
 
@@ -136,8 +134,8 @@ def read_parts(path: str) -> Iterator[Part]:
     """Yield the parts of the documents in a file.
 
     Consecutive rows with the same `document` form one document; each row
-    without a `document` is a separate document. A part ends with the row in
-    which it reaches `PART_WORDS` words.
+    without a `document` is a separate document. A part ends with the row that
+    brings its length to `PART_WORDS` words or more.
     """
     rows = enumerate(rows_of(path))
     for _, group in itertools.groupby(
@@ -373,7 +371,7 @@ def summary(made: Metadata) -> str:
 def total_counts(
     seed: int, paths: list[str], scratch: str, workers: Workers
 ) -> Counts:
-    """Return the counts of all files; save those of each file in `scratch`."""
+    """Return the counts of all files; save each file's counts in `scratch`."""
     counts = Counts(*(Counter() for _ in Counts._fields))
     saved = [
         files.join(scratch, f"counts-{i:05d}.json") for i in range(len(paths))

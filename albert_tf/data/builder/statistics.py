@@ -104,8 +104,8 @@ def summarize(
 ) -> dict:
     """Return the statistics for `metadata.json`.
 
-    The statistics of the text and of the training records are at the top level;
-    those of the held-out records are a dict, the value of `EVAL`.
+    The statistics of the text and of the training records are at the top level.
+    The key `EVAL` contains a dict with the statistics of the held-out records.
 
     Args:
       text: the counts of the text.

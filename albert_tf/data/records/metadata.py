@@ -128,8 +128,8 @@ class Metadata:
 def value_limits(metadata: Metadata) -> dict[str, int]:
     """Return {integer feature: number of legal values, or 0 if unknown}.
 
-    Legal values start at 0. The features are those of phoneme records or, for
-    text, of static and dynamic records together.
+    Legal values start at 0. The result covers the features of phoneme records
+    or, for text, of both static and dynamic records.
     """
     ids, tokens = metadata.vocab_size, metadata.max_seq_length
     if metadata.task == PHONEMES:
@@ -325,8 +325,8 @@ def read_metadata(data_dir: str) -> Metadata:
         require(
             len(entries) == 1 or sum(map(is_described, candidates)) < 2,
             "`data_dir` must be one folder with a metadata.json. To use "
-            "several, one after the other, write FOLDER:SHARE,FOLDER, such as "
-            "a:0.5,b; to mix texts, build records from all of them.",
+            "several folders in turn, write FOLDER:SHARE,FOLDER, such as "
+            "a:0.5,b; to mix texts, build records from all texts together.",
             data_dir=data_dir,
         )
         folder, paths = "", files.glob(data_dir, "`data_dir`")

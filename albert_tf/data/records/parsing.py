@@ -288,7 +288,7 @@ def dynamic_reader(data_dir: str, metadata: Metadata, seed: int) -> Reader:
         tensors = tf.numpy_function(
             called, (positions, *text), list(MASKED.values()), stateful=False
         )
-        # TensorFlow does not know the shapes of arrays from Python.
+        # TensorFlow cannot infer the shapes of arrays from Python.
         sizes = [tokens] * 3 + [slots] * 3
         for tensor, size in zip(tensors, sizes, strict=True):
             tensor.set_shape([labels.shape[0], size])
