@@ -76,8 +76,8 @@ def write_huggingface(
     Args:
       folder: the folder to write to.
       source: the model, including the head of its task.
-      output_format: the format that the loading instructions in the model card
-        describe.
+      output_format: the value of `to`, for the loading instructions in the
+        model card.
     """
     config = as_released(source.config)
     head_config = source.task and head_of(source.task)
@@ -206,7 +206,7 @@ def _check(source: Source, to: str, pairs: bool) -> None:
 
 
 def _report(source: Source, output: str, to: str, count: int) -> list[str]:
-    """Return lines that describe a source and how many tensors were written."""
+    """Return lines that describe a source and the output."""
     lines = describe_source(source)
     lines.append(f"wrote: {output} ({to}, {count} tensors)")
     if omitted := len(source.tensors) - count:
@@ -237,7 +237,8 @@ def convert(
       **options: the fields of `Reading`.
 
     Raises:
-      InputError: if the input cannot be converted; no output folder remains.
+      InputError: if the input cannot be converted; the output folder is then
+        not created.
     """
     rule = "`output` must be a new or empty folder."
     require(files.is_free(output), rule, output=output)

@@ -58,7 +58,7 @@ Heads = dict[str, int]
 def with_heads(
     counts: dict[str, int], heads: Heads, per_class: int
 ) -> dict[str, int]:
-    """Return counts in which any phoneme heads replace the usual heads.
+    """Return counts with the usual heads replaced by phoneme heads, if any.
 
     Args:
       counts: {part: count} for a model with the pretraining heads.
@@ -212,7 +212,7 @@ class DescribeConfig(Validated):
 def describe(c: DescribeConfig) -> None:
     """Print the size and cost of each config's model."""
     paths = files.split_paths(c.config)
-    require(paths, "`config` must be given.", config=c.config)
+    require(paths, "`config` is required.", config=c.config)
     for i, path in enumerate(paths):
         lines = size_report(path, c.sequence_length)
         print("\n\n" * bool(i) + "\n".join(lines))

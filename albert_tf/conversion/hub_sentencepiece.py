@@ -60,7 +60,7 @@ QUOTES = {"``": "Open", "''": "Close", "``|''": "Open Close"}
 
 
 def plain_settings(rules: list[dict], characters: str) -> dict | None:
-    """Return the `TextConfig` settings that are equivalent to rules, or None.
+    """Return the `TextConfig` settings equivalent to a normalizer, or None.
 
     Args:
       rules: rules of a normalizer.

@@ -234,7 +234,7 @@ def _note_layout(hub: HubFiles) -> None:
             "as [CLS]:0 A:0 [SEP]:0 B:1 [SEP]:1"
         )
     for name, verb in SIDES.items():
-        # `tokenizer.json` keeps the side if the settings lack it.
+        # If the settings omit the side, `tokenizer.json` may contain it.
         side = (hub.content.get(name) or {}).get("direction")
         side = hub.settings.get(f"{name}_side") or side
         if str(side).lower() == "left":
@@ -262,8 +262,8 @@ def read_tokenizer(
         `strict` is set.
     """
     hub, tokenizer = HubFiles.of(folder), None
-    rule = f"`{TOKENIZER_JSON}` and `{TOKENIZER_CONFIG}` must be as "
-    rule += "transformers writes them"
+    rule = f"`{TOKENIZER_JSON}` and `{TOKENIZER_CONFIG}` must have the form "
+    rule += "that transformers writes"
     with input_errors(MALFORMED, rule, folder=folder):
         kind, path = _vocabulary(hub)
         if kind == "sentencepiece":

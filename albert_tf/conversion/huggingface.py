@@ -99,9 +99,9 @@ def as_config(values: dict, path: str) -> tuple[AlbertConfig, list[str]]:
         rule = f"`hidden_act` must be one of {', '.join(OUR_NAMES)}."
         require(name in [*OUR_NAMES], rule, hidden_act=name)
         fields = AlbertConfig.__dataclass_fields__
-        known = {key: value for key, value in values.items() if key in fields}
-        known["hidden_act"] = OUR_NAMES[name]
-        config = AlbertConfig.from_dict(known)
+        ours = {key: value for key, value in values.items() if key in fields}
+        ours["hidden_act"] = OUR_NAMES[name]
+        config = AlbertConfig.from_dict(ours)
     warnings = []
     if OUR_NAMES[name] == "gelu_erf":
         warnings.append(
@@ -116,7 +116,7 @@ def config_json(
 ) -> dict:
     """Return the content of a `config.json`, without the head's values.
 
-    Without a tokenizer, the ids of special pieces are those of the release.
+    Without a tokenizer, the special pieces have the released ids.
     """
     pad, cls, sep = 0, 2, 3
     if tokenizer:
@@ -260,7 +260,7 @@ def _without_copies(tensors: Tensors, path: str) -> Tensors:
         require(
             copy not in tensors.shapes
             or np.array_equal(tensors.read(copy), tensors.read(name)),
-            f"`{copy}` must equal `{name}`, to which ALBERT ties it. "
+            f"`{copy}` must equal `{name}`, because ALBERT ties the two. "
             f"Received: {path}",
         )
     return tensors.where(lambda name: name not in (POSITION_IDS, *copies))
@@ -294,7 +294,8 @@ def _as_float32(tensors: Tensors, path: str) -> Tensors:
     """Convert the tensors to float32 without loss; reject other types."""
 
     def read(name: str) -> np.ndarray:
-        # safetensors looks for the type in NumPy, hence `AttributeError`.
+        # safetensors looks up the type in NumPy; if NumPy lacks the type, the
+        # library raises `AttributeError`.
         kinds = AttributeError, TypeError, safetensors.SafetensorError
         rule = f"`{name}` must be float32, float16 or bfloat16"
         with input_errors(kinds, rule, path=path):

@@ -19,7 +19,7 @@ from albert_tf.tasks.task import TASK_FILE, Task
 from albert_tf.tasks.task_config import POOLINGS
 from albert_tf.text.tokenizers import Tokenizer
 
-# {`problem_type`: kind of task} of the class for sequences
+# {`problem_type`: kind of task} for the sequence classification class
 PROBLEMS = {t.problem_type: k for k, t in KINDS.items() if t.problem_type}
 PRETRAINED = ("AlbertModel", "AlbertForPreTraining", "AlbertForMaskedLM")
 # Classes without a pooler, although older versions of transformers wrote one.

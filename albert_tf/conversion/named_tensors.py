@@ -93,7 +93,7 @@ class Tensors:
 
 
 def _renamed(tensors: Tensors, sources: dict[str, StoredTensor]) -> Tensors:
-    """Return the tensors under new names.
+    """Return tensors under new names, transposed where necessary.
 
     Args:
       tensors: the tensors to rename.
@@ -115,7 +115,7 @@ def _renamed(tensors: Tensors, sources: dict[str, StoredTensor]) -> Tensors:
 def _slot_patterns(
     names: set[str], weights: dict[str, StoredTensor], layout: Layout
 ) -> tuple[str, str] | None:
-    """Return the pair in `layout.slots` that a file uses, or None if none."""
+    """Return the pair in `layout.slots` that a file uses, or None."""
     for patterns in layout.slots:
         slots = slot_tensors(weights, patterns).values()
         if any(stored.name in names for stored in slots):

@@ -240,9 +240,9 @@ def _huggingface_task(
 def read_config(
     library: ModuleType, path: str, options: Reading
 ) -> tuple[AlbertConfig, list[str]]:
-    """Return the config that the options name, by default the model's own.
+    """Return the config that the options name, and warnings about the config.
 
-    Also return warnings about the config.
+    If the options name no config file, the model's own config is returned.
     """
     config, warnings = library.read_config(path)
     if options.albert_config_file:
@@ -378,7 +378,8 @@ def open_source(
     Args:
       path: a folder, or the prefix of a checkpoint.
       options: options for reading the files.
-      single: the task of a TF1 head with one output, if `options` name none.
+      single: the task of a TF1 head with one output, if `options.task` is not
+        set.
 
     Raises:
       InputError: if the path has no model, or if the model's parts are
@@ -397,8 +398,9 @@ def open_source(
         input=path,
     )
     if prefix:
-        # Only this package writes a `.json` file next to a checkpoint, which
-        # may be damaged if `for_inference` finds an earlier one.
+        # Only this package writes a `.json` file next to a checkpoint. Such a
+        # checkpoint is not opened here, because it may be damaged, and
+        # `for_inference` then finds an earlier one.
         is_tf1 = not files.exists(f"{prefix}.json") and (
             tf1.OBJECT_GRAPH not in tf1.open_checkpoint(prefix).shapes
         )

@@ -275,7 +275,7 @@ def sequences(rule: dict) -> list[str]:
 
 
 def _sources(texts: list[str], replacements: dict[str, str]) -> set[str]:
-    """Return the texts, and all sources that earlier rules turn into them.
+    """Return texts and their sources: texts that earlier rules turn into them.
 
     The sources of a text are omitted if there are more than `MOST_SOURCES`.
 

@@ -53,8 +53,8 @@ def find_prefix(path: str) -> str | None:
         then a TF-Hub module's variables, then the only checkpoint.
 
     Raises:
-      InputError: if the folder has none of the preferred checkpoints, but
-        several others.
+      InputError: if the folder has several checkpoints, but none of those that
+        the function prefers.
     """
     if files.exists(path + INDEX):
         return path
@@ -113,7 +113,7 @@ def layout_in(tensors: Tensors) -> Layout:
 
 
 def layout_for(config: AlbertConfig) -> Layout:
-    """Return the layout in which to write the weights of a config."""
+    """Return the layout for writing the weights of a config."""
     return ALBERT_ZH if config.embedding_norm == "hidden" else GOOGLE
 
 
@@ -258,14 +258,14 @@ def head_tensors(
     if task.config.answer_head == "beam":
         return _beam_tensors(width)
     names = dict.fromkeys(SENTENCES, CLASSIFIER) | {"question_answering": SPANS}
-    rule = "`to` must be model_dir or huggingface for this task, for which "
-    rule += "google-research/albert has no head."
+    rule = "`to` must be model_dir or huggingface for this task, because "
+    rule += "google-research/albert has no head for it."
     require(task.kind in names, rule, task=task.name)
     return _linear_head(names[task.kind], shapes["classifier/kernel"][1], width)
 
 
 def _sentence_task(outputs: int, name: str | None, pairs: bool) -> Task:
-    """Return the task of a head that reads the pooled output."""
+    """Return the task of a head whose input is the pooled output."""
     require(
         name or outputs > 1,
         "The head has one output, which is either a number or the score of a "
@@ -305,7 +305,8 @@ def read_head(
       config: the architecture.
       name: name of the task, or None for the head's default.
       pairs: whether a classifier classifies text pairs.
-      single: `name` for a head with one output, or None if it must be given.
+      single: the default for `name` if the head has one output; None if there
+        is no default.
 
     Returns:
       The task and the tensors; None and {} if the checkpoint has no head.

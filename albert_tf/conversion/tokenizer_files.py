@@ -49,7 +49,7 @@ def flag_of(part: dict, name: str, default: bool) -> bool:
 
 
 def length_of(values: dict, name: str, source: str) -> int | None:
-    """Return a maximum number of tokens from `values`, or None if not set."""
+    """Return a maximum number of tokens from `values`, or None if missing."""
     limit = values.get(name)
     is_valid = isinstance(limit, int | float) and limit >= 1
     rule = f"{source}: `{name}` must be a number of at least 1."
@@ -58,7 +58,7 @@ def length_of(values: dict, name: str, source: str) -> int | None:
 
 
 def token_limit(folder: str) -> int | None:
-    """Return a tokenizer's maximum number of tokens, or None if not set."""
+    """Return a tokenizer's maximum number of tokens, or None if missing."""
     values = files.read_optional_json(folder, TOKENIZER_CONFIG)
     return length_of(values, "model_max_length", TOKENIZER_CONFIG)
 
@@ -94,7 +94,7 @@ def check_ids(ids: Collection[int], size: int) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Added:
-    """A piece added after the vocabulary."""
+    """A piece that is added to the vocabulary."""
 
     id: int
     piece: str
@@ -187,9 +187,9 @@ class HubFiles:
     def markers(self) -> set[str]:
         """Return the special pieces that mark parts of a text, like `[E1]`.
 
-        They are the special pieces that the settings list as additional, and
-        those that no setting lists. Unlike the pieces in `ROLES`, texts contain
-        them.
+        These are the special pieces that the settings list as additional, and
+        those that no setting lists. Unlike the pieces in `ROLES`, they occur in
+        texts.
         """
         listed: list = []
         for key in ("additional_special_tokens", "extra_special_tokens"):
@@ -237,8 +237,8 @@ def rename_special(hub: HubFiles, pieces: list[str], kind: str) -> list[str]:
             f"special pieces are renamed as in the release: {shown}"
         )
     # The new name of one piece may be the old name of another.
-    places = [(pieces.index(old), new) for old, new in renames.items()]
-    for index, new in places:
+    new_names = [(pieces.index(old), new) for old, new in renames.items()]
+    for index, new in new_names:
         if new in pieces:
             pieces[pieces.index(new)] = pieces[index]
         pieces[index] = new

@@ -4,9 +4,9 @@ Each row describes a variable of the model, or a layer with two variables: a
 dense layer's kernel and bias, or a norm's gamma and beta. Dimensions in shapes:
 V vocabulary, E embedding, H hidden, A all attention heads (H unless heads were
 pruned), I intermediate, N positions, S segment types, W the normalized width
-(E, or H in albert_zh's first release). `{g}` and `{k}` stand for a group of
-layers and a block in that group. `.T` after a name means that the files contain
-the transpose of the variable.
+(E, or H in albert_zh's first release). `{g}` is the number of a group of layers
+and `{k}` the number of a block in that group. `.T` after a name means that the
+files contain the transpose of the variable.
 """
 
 import dataclasses
@@ -240,7 +240,7 @@ def _expand(config: AlbertConfig) -> Iterator[tuple[str, Shape, tuple, dict]]:
 def variable_shapes(config: AlbertConfig) -> dict[str, Shape]:
     """Return {name: shape} for the variables of `AlbertForPretraining`.
 
-    Building the model would give the same result but allocate the weights.
+    Unlike building the model, this function does not allocate the weights.
     """
     return {name: shape for name, shape, _, _ in _expand(config)}
 
@@ -249,8 +249,8 @@ def as_released(config: AlbertConfig) -> AlbertConfig:
     """Rewrite a config in terms that released files can express.
 
     Released models share whole layers within groups, so a config with
-    `sharing="none"` becomes a config with as many groups as layers. Released
-    heads have width H / A.
+    `sharing="none"` becomes a config with as many groups as layers. The width
+    of released heads is `hidden_size` / `num_attention_heads`.
 
     Raises:
       InputError: if released files cannot express the config.
