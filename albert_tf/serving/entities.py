@@ -27,7 +27,7 @@ from albert_tf.text.text_graph import (
 from albert_tf.text.wordpiece import clean_character, is_punctuation
 
 
-def _stands_alone(character: str) -> bool:
+def _is_whole_word(character: str) -> bool:
     cleaned = clean_character(character)
     return is_punctuation(character) or cleaned.startswith(" ")
 
@@ -38,7 +38,7 @@ class WordGraph(tf.Module):
     def __init__(self):
         super().__init__()
         self._space = CharacterClass(str.isspace)
-        self._single = CharacterClass(_stands_alone)
+        self._single = CharacterClass(_is_whole_word)
 
     def __call__(
         self, strings: tf.Tensor

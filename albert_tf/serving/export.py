@@ -63,8 +63,8 @@ def write_saved_model(
     server: ServedModel, config: "ExportConfig", to: str
 ) -> None:
     """Write a SavedModel with a single named copy of each weight."""
-    # With a loop over the layers, the model takes half as long to load and
-    # start as with unrolled layers.
+    # Compared with unrolled layers, a loop over the layers halves the time to
+    # load and start the model.
     server.encoder.albert.encoder.loop = EncoderLoop("while")
     root = tf.Module(name="albert")
     root.weights = server.weights
@@ -270,7 +270,7 @@ def model_size(folder: str) -> int:
 
 
 def changed_lengths(finetuned: Task, served: Task) -> str:
-    """Describe the lengths changed to fit an export's input; "" if none are."""
+    """Describe the lengths changed to fit an export's input; "" if none."""
     old, new = (dataclasses.asdict(x.config) for x in (finetuned, served))
     return ", ".join(
         f"{name} {value} -> {new[name]}"

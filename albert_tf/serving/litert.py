@@ -89,7 +89,7 @@ def quantized(
 
     Args:
       content: the file.
-      examples: inputs from which the ranges of static products are calibrated.
+      examples: inputs for calibrating the ranges of static products.
       is_static: whether products accept and return 8-bit numbers in fixed
         ranges; otherwise, products quantize each input by its actual range and
         return float32.
@@ -138,8 +138,8 @@ def calibration_examples(
     """
     require(
         path,
-        "`calibration_file` must be set for precision=int8: a file of the "
-        "task's examples, or of plain text for a pretrained model.",
+        "`calibration_file` must be set for precision=int8: a file with "
+        "examples of the task or, for a pretrained model, with plain text.",
         calibration_file=path,
     )
     rule = "`calibration_file` needs a model directory with a tokenizer."

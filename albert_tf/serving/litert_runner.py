@@ -72,7 +72,7 @@ class Runner:
         }
         self.task, self.fields, self.is_pair = None, Task.fields, False
         if is_finetuned(folder):
-            self.task = load_task(folder)  # export saved the file's lengths
+            self.task = load_task(folder)  # with the lengths of the LiteRT file
             self.fields = self.task.fields
             self.is_pair = self.task.is_pair
         self._check_task(folder)

@@ -22,8 +22,8 @@ class PlaygroundConfig(Validated):
     )
     host: str = setting(
         "127.0.0.1",
-        "Address to listen on; any address but the default may expose the page "
-        "to other machines.",
+        "Address to listen on; any address other than the default may expose "
+        "the page to other machines.",
     )
     port: int = setting(8000, "Port to listen on.", minimum=1, maximum=65535)
 
@@ -38,9 +38,9 @@ def check_port(host: str, port: int) -> None:
     except OSError as error:
         reason = str(error.strerror).partition(" (while")[0]
         raise InputError(
-            "`host` and `port` must be an IPv4 address on which you may "
-            "listen and a free port; choose another of them, or stop the "
-            f"program that uses the port ({reason}). "
+            "`host` must be an IPv4 address of this machine, and `port` must "
+            "be free and accessible; change them, or stop the program that "
+            f"uses the port ({reason}). "
             f"Received: host={host}, port={port}"
         ) from None
 

@@ -21,7 +21,7 @@ from albert_tf.text.packing import MASK_TEXT, check_masks
 NO_ANSWER = "the passage does not contain an answer"
 NO_LABEL = "no label"
 MAX_CHOICES = 8
-MAX_ATTENTION_TOKENS = 48  # the largest number that fits the page
+MAX_ATTENTION_TOKENS = 48  # the largest number that fits on the page
 
 Row = dict[str, np.ndarray]
 
@@ -203,7 +203,7 @@ class ExportedModel:
     """
 
     def __init__(self, folder: str):
-        # Imported here because only graphs with strings need its operations.
+        # Imported here because only graphs with strings need this package.
         import tensorflow_text  # noqa: F401
 
         rule = "`saved_model` must be a folder written by "
@@ -234,7 +234,7 @@ class ExportedModel:
         require(self.inputs, rule, signatures=", ".join(signatures))
 
     def ask(self, name: str, texts: dict[str, str], *numbers: int) -> Any:
-        """Return a tool's answer for the texts of its signature's inputs."""
+        """Return a tool's answer; `texts` are the inputs of its signature."""
         # Lone surrogates cannot be encoded; each becomes a `?`.
         texts = {
             name: text.encode("utf-8", "replace").decode()

@@ -1,7 +1,7 @@
 """Signatures that answer questions about a context, with spans or choices.
 
 Shapes: B questions, R rows (windows over contexts), T tokens, S candidates per
-row, N = top_k answers, C choices.
+row, M candidates in all rows, N = top_k answers, C choices.
 """
 
 from typing import NamedTuple

@@ -35,10 +35,9 @@ def ensure_fixed_size(spec: tf.TensorSpec, values: tf.Tensor) -> tf.Tensor:
     """Check that an input of a request has the fixed dimensions of its spec.
 
     TensorFlow itself does not check signatures, and operations on other shapes
-    would fail with errors about shapes that the caller does not know.
-    TensorFlow also replaces `tf.shape` with the constants in the spec, so
-    `tf.debugging` would find no difference. The error contains the name, the
-    shape and the spec.
+    would fail with errors about internal shapes. TensorFlow also replaces
+    `tf.shape` with the constants in the spec, so `tf.debugging` would find no
+    difference. The error contains the name, the shape and the spec.
     """
     if not any(spec.shape):
         return values
@@ -254,7 +253,7 @@ def pretrained_server(
     model: AlbertForPretraining,
     weights: dict[str, tf.Variable],
 ) -> ServedModel:
-    """Return a server for the encoder and the heads for which weights exist.
+    """Return a server for the encoder and the heads that have weights.
 
     Args:
       encoder: the model's encoder.
@@ -410,7 +409,7 @@ def pretrained_weights(model, model_dir: str) -> dict[str, tf.Variable]:
 
 
 def served_task(model_dir: str, serving: ServingConfig) -> Task:
-    """Return a fine-tuned model's task, with the threshold to serve."""
+    """Return a fine-tuned model's task, with the threshold in `serving`."""
     limit = serving.null_score_diff_threshold
     return load_task(model_dir).updated(null_score_diff_threshold=limit)
 

@@ -169,7 +169,7 @@ def same_batch_size(**inputs: tf.Tensor) -> list[tf.Tensor]:
     """Check that tensors have the same batch size B; return the tensors.
 
     Later operations wait for this check, because their own errors would mention
-    shapes that the caller does not know.
+    internal shapes.
     """
     counts = [tf.shape(values)[0] for values in inputs.values()]
     names = " and ".join(f"`{name}`" for name in inputs)
@@ -215,7 +215,8 @@ class Encoder:
         tokenizer: Tokenizer | None,
     ):
         self.albert, self.config, self.tokenizer = albert, config, tokenizer
-        self.graphs: list[tf.Module] = []  # own a SavedModel's lookup tables
+        # The owners of a SavedModel's lookup tables.
+        self.graphs: list[tf.Module] = []
         self.takes_text = tokenizer is not None and not config.ids_only
         if self.takes_text:
             self.text_graph = TextGraph(tokenizer)

@@ -84,8 +84,8 @@ def warm_up_records(inputs_by_signature: dict[str, Arrays]) -> list[bytes]:
 def is_generated(records: list[bytes]) -> bool:
     """Return whether an export wrote exactly these records of a warm-up file.
 
-    The hash from `marked` shows this. Records of earlier versions, which
-    contain `AUTHOR` without a hash, always count as written by an export.
+    The hash from `marked` identifies such records. Records of earlier versions,
+    which contain `AUTHOR` without a hash, always count as written by an export.
     """
     try:
         logs = [*map(make_message("PredictionLog").FromString, records)]

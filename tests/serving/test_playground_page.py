@@ -275,7 +275,7 @@ def test_a_port_in_use_is_an_error(monkeypatch):
     monkeypatch.setattr(playground, "need", lambda *args, **named: None)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        with pytest.raises(InputError, match=f"choose another .*port={port}$"):
+        with pytest.raises(InputError, match=f"must be free .*port={port}$"):
             playground.playground(saved_model="none", port=port)
     with pytest.raises(InputError, match="saved_model=none"):
         playground.playground(saved_model="none", port=port)
