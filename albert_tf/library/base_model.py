@@ -165,7 +165,7 @@ def write_model_dir(
     weights: dict[str, tf.Variable],
     overwrite: bool,
 ) -> None:
-    """Write a model directory atomically; replace an old directory if asked.
+    """Write a model directory atomically; `overwrite` replaces an old one.
 
     Readers expect float32, so weights of other types are converted.
     """
@@ -371,7 +371,7 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
         )
 
     def _save_file(self, path: str, overwrite: bool | None, **kwargs) -> None:
-        """Write a `.keras` file atomically, which Keras does not do."""
+        """Write a `.keras` file; unlike Keras, write it atomically."""
         path = files.local_path("filepath", path)
         if overwrite is False:  # Keras asks before it replaces the file
             super().save(path, overwrite, **kwargs)

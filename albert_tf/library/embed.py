@@ -64,20 +64,20 @@ class EmbedConfig:
         "How to compute a text's vector: the first token's vector, the mean or "
         "the maximum over all tokens, each optionally normalized (unit_), or "
         "the pooler's output.",
-        means="an embedding model's own, otherwise mean",
+        means="the pooling of an embedding model, otherwise mean",
         choices=(*SENTENCE, "pooled"),
     )
     layer: int = setting(
         -1,
         "Layer that outputs the vectors: 0 is the embedding, which may have a "
-        "width of its own, and 1 is the first layer; negative numbers count "
+        "different width, and 1 is the first layer; negative numbers count "
         "from the last layer.",
         means="the last",
     )
     max_seq_length: int | None = variant(
         MAX_SEQ_LENGTH,
-        means="an embedding model's own, otherwise 128 or the model's number "
-        "of positions if that is smaller",
+        means="the length of an embedding model, otherwise 128 or the model's "
+        "number of positions if that is smaller",
     )
     batch_size: int = setting(32, "Number of texts per batch.", minimum=1)
 
@@ -200,8 +200,8 @@ def embed_texts(c: EmbedConfig) -> tuple[int, int]:
     layer = check_layer(c, config)
     c = completed(c, config)
     tokenizer = load_saved_tokenizer(c.model_dir)
-    # A file is read twice. A pipe can be read only once, so its texts are kept
-    # in memory.
+    # The texts are read twice. A pipe can be read only once, so its texts are
+    # stored in memory.
     texts = functools.partial(read_texts, c.input_file)
     if files.is_stream(c.input_file):
         texts = functools.partial(iter, list(texts()))

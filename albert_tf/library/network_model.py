@@ -99,7 +99,7 @@ class NetworkModel(ModelWithTokenizer):
         self.own_loss = True
         self.task = task
         self.network = task.build_model(config, self.dtype_policy)
-        self._freeze_unread()
+        self._freeze_unused_pooler()
         # Keras would track the metrics if they were in a list.
         self._official = SimpleNamespace(metrics=[])
         self._shows_official = False
@@ -109,8 +109,8 @@ class NetworkModel(ModelWithTokenizer):
         """The encoder; `model.albert.trainable = False` freezes it."""
         return self.network.albert
 
-    def _freeze_unread(self) -> None:
-        """Freeze an unused pooler, or Keras would warn of missing gradients."""
+    def _freeze_unused_pooler(self) -> None:
+        """Freeze an unused pooler, so that Keras does not expect gradients."""
         if not self.network.reads_pooled:
             self.albert.pooler.trainable = False
 
@@ -194,7 +194,7 @@ class NetworkModel(ModelWithTokenizer):
             `max_length` tokens.
           **kwargs: passed to `keras.Model.compile`.
         """
-        self._freeze_unread()  # `albert.trainable = True` unfreezes all layers
+        self._freeze_unused_pooler()  # `albert.trainable = True` unfreezes it
         self.own_loss, objective = loss is None, self.task.objective
         check_loss(loss)
         smoothing = checked_smoothing(label_smoothing, objective, loss)

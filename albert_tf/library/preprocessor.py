@@ -77,7 +77,7 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
 
     Strings, or both members of pairs, have the shape [B] or [B, 1]. The result
     is {name: int32 [B, T]}, or {name: int32 [T]} for a single string. `[MASK]`
-    is treated as ordinary text, as in the data of tasks.
+    is treated as ordinary text, as in task data.
 
     Call the layer with lists, map it over a `tf.data.Dataset`, before or after
     `batch`, or apply it to `keras.Input((), dtype="string")`. `.keras` files

@@ -58,7 +58,7 @@ class Filling(NamedTuple):
 
 @registered
 class Albert(ModelWithTokenizer):
-    """An ALBERT model with its tokenizer and the heads for which weights exist.
+    """An ALBERT model with its tokenizer and the heads that have weights.
 
     Args:
       config: the architecture.

@@ -181,10 +181,10 @@ class TaskModel(NetworkModel):
 
     def _in_memory(self, examples, weights, size, shuffle=False):
         """Return the batches of examples; training shuffles them."""
-        alone = not shuffle or self.task.supports_single_example(examples)
+        single = not shuffle or self.task.supports_single_example(examples)
         rule = "`batch_size` must be at least 2, because the other examples of "
         rule += "a batch serve as negatives."
-        require(alone or size > 1, rule, batch_size=size)
+        require(single or size > 1, rule, batch_size=size)
         features = self.features(examples)
         return feature_batches.batches_in_memory(
             features,
@@ -262,7 +262,7 @@ class TaskModel(NetworkModel):
     def _scoring(self, examples: list | None, size) -> Iterator[None]:
         """In the `with` block, add the official metrics to the logs.
 
-        They are NaN, as the loss is, if the outputs are not finite.
+        Like the loss, the metrics are NaN if the outputs are not finite.
         """
         names = [metric.name for metric in self.official]
         scores = dict.fromkeys(names, math.nan)
@@ -461,8 +461,9 @@ class TaskModel(NetworkModel):
         """Return the head's outputs for all rows of features, in order."""
         objective = self.task.objective
         if self.task.unlabeled:
-            # Each text is a row of its own: a graph that Keras traced for pairs
-            # would not accept texts, or would have an unknown rank.
+            # Each text is a separate row, because a graph that Keras traced for
+            # pairs would not accept single texts, or would have an unknown
+            # rank.
             changes = {"rows_per_example": 1, "arrays": {}}
             features = dataclasses.replace(features, **changes)
         order = np.arange(len(features))

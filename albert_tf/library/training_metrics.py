@@ -171,8 +171,9 @@ def is_of_keras(obj: Any) -> bool:
 def takes_probabilities(obj: Any) -> bool:
     """Return whether a Keras loss or metric expects probabilities.
 
-    It does if its function is in `OF_PROBABILITIES`, if its `from_logits` is
-    False or, if it has no `from_logits`, if one of its thresholds is not 0.
+    This is the case if its function is in `OF_PROBABILITIES` or its
+    `from_logits` is False. Without `from_logits`, the thresholds decide: they
+    are 0 if logits are expected.
     """
     function, settings = function_of(obj)
     if function:

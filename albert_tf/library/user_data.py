@@ -282,7 +282,7 @@ def is_encoded(x: Any) -> bool:
 
 
 def check_validation(data: Any, task: Task) -> None:
-    """Raise `InputError` if data to evaluate on lack the labels of a task."""
+    """Raise `InputError` if evaluation data lack labels that a task needs."""
     is_table = is_source(data) or isinstance(data, tf.data.Dataset)
     has_labels = isinstance(data, tuple) and len(data) > 1
     legal = data is None or is_table or has_labels or is_encoded(data)
@@ -329,7 +329,7 @@ def with_ranks(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Return a data set whose elements have the ranks of the first element.
 
     The shapes of a data set from `from_generator` are unknown unless its
-    arguments state them. If they are unknown, the first element is read an
+    arguments specify them. If a rank is unknown, the first element is read an
     extra time, so the source must be repeatable.
     """
     parts = tf.nest.flatten(dataset.element_spec)
@@ -363,7 +363,7 @@ def in_batches(
 
     Args:
       dataset: a data set of texts, of (texts, labels) or of dicts of columns.
-      task: the task, which knows the rank of one example's text.
+      task: the task, which defines the rank of one example's text.
       size: the size of a new batch.
     """
     dataset, text_rank = with_ranks(dataset), task.text_rank
