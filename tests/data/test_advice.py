@@ -58,9 +58,9 @@ def test_shares_are_rounded():
     """Shares are rounded to five decimals.
 
     The share of unknown tokens is rounded to six decimals, and the number of
-    tokens per record to two. The held-out share is relative to the tokens that
-    records were made from, which duplicates in the text do not count towards.
-    The dropped share does not count special tokens: 40 of 40 + 100 - 21 tokens.
+    tokens per record to two. The held-out share is relative to the tokens used
+    for records, without duplicates in the text. The dropped share does not
+    count special tokens: 40 of 40 + 100 - 21 tokens.
     """
     made = {"records": 7, "real_tokens": 100, "slots": 300, "swapped": 3}
     made |= {"paired": 7, "truncated_tokens": 1, "dropped_chunks": 2}
@@ -263,7 +263,7 @@ def held_out_warnings(requested, share, records, **text):
 
 
 def test_held_out_share_is_compared():
-    """A held-out share that misses its goal by over half causes a warning.
+    """A held-out share that differs from its goal by over half is reported.
 
     A share of 0 does not. If part of a document is held out, and the document
     has a larger share of the tokens than the goal, a warning says so.

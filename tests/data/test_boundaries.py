@@ -101,9 +101,9 @@ def test_unicode_rule(text, words):
 
 @pytest.mark.parametrize("rule", ["english", "unicode", "segmented"])
 def test_no_word_begins_inside_a_character(rule):
-    """A character that byte pieces spell is in one word, under every rule.
+    """Under every rule, the byte pieces of a character belong to one word.
 
-    Under the Unicode rule, it is in the same word as the letters beside it.
+    Under the Unicode rule, this word also contains the adjacent letters.
     """
     content = vocabularies.trained(
         sentence_iterator=iter(["abcd cab dab"] * 20),

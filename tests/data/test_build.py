@@ -31,7 +31,7 @@ from albert_tf.text.tokenizers import tokenizer_from_files
 
 
 def documents_of(corpus):
-    """Return, for each document, the ids of each line, encoded by itself."""
+    """Return the ids of each line of each document, encoded line by line."""
     tokenizer = tokenizer_from_files(vocab_file=f"{corpus}/vocab.txt")
     texts = "".join(
         (corpus / name).read_text() + "\n" for name in ("a.txt", "b.txt")
@@ -52,7 +52,7 @@ def lines_of(chunk, document):
 
 
 def test_every_line_once_per_duplicate(corpus, whole):
-    """Records contain every line in full, except lines alone in a chunk.
+    """Records contain every line in full unless it is the only one in a chunk.
 
     With two duplicates, training lines occur twice, but held-out lines only
     once.
@@ -314,9 +314,9 @@ def test_other_text_and_records_are_refused(corpus, whole, tmp_path):
 
 
 def test_a_refused_build_leaves_no_tokenizer(corpus, tmp_path):
-    """After an `InputError`, the folder is free for another tokenizer.
+    """After an `InputError`, the folder accepts a different tokenizer.
 
-    A tokenizer that was in the folder before is kept.
+    A tokenizer that was in the folder before the build is kept.
     """
     with pytest.raises(InputError, match="in documents of at least"):
         make_records(corpus, tmp_path, min_document_tokens=10_000)
@@ -386,10 +386,10 @@ def test_short_documents_are_left_out(corpus, tmp_path):
 
 
 def test_other_formats_give_the_same_records(corpus, tmp_path):
-    """The formats `files` and `lines` give the same records for the same text.
+    """The formats `files` and `lines` produce the same records from a text.
 
-    Paragraphs that are split into sentences give the same numbers of sentences
-    and tokens.
+    Paragraphs that are split into sentences produce the same numbers of
+    sentences and tokens.
     """
     pytest.importorskip("sentencex")
     texts = (corpus / "a.txt").read_text().strip().split("\n\n")

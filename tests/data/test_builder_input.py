@@ -47,8 +47,8 @@ def test_no_text(corpus, tmp_path, text, received, fraction):
 def test_text_is_that_of_the_vocabulary(corpus, tmp_path):
     """`do_lower_case` must match the `tokenizer.json` next to the vocabulary.
 
-    A `tokenizer.json` of another library is ignored, but one with an unknown
-    setting is not.
+    A `tokenizer.json` of another library is ignored, but a `tokenizer.json` of
+    this package with an unknown setting raises an error.
     """
     vocabulary = TokenizerConfig(vocab_file=f"{corpus}/vocab.txt")
     cased = dataclasses.replace(vocabulary, do_lower_case=False)
@@ -174,12 +174,12 @@ def test_control_characters(corpus, tmp_path):
 
 
 def full(*args, **kwargs):
-    """Fail as a write to a full disk does."""
+    """Raise the error of a write to a full disk."""
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def full_remote(*args, **kwargs):
-    """Fail as TensorFlow does when a remote disk is full."""
+    """Raise TensorFlow's error for a full remote disk."""
     raise RemoteError("No space left")
 
 

@@ -163,7 +163,7 @@ def test_two_builds_at_once(corpus, tmp_path, monkeypatch):
 
 
 def test_lists_among_the_settings_are_recognized(tmp_path):
-    """A build with a tuple among its settings may be repeated."""
+    """A build with a tuple among its settings can be repeated."""
     for _ in range(2):
         folder = BuildFolder(str(tmp_path), None, {"a": ("0", "1"), "b": 0.1})
         assert not folder.claim()

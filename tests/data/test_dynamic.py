@@ -52,9 +52,9 @@ def read(folder):
 
 
 def test_each_split_is_checked_in_its_own_form(kinds):
-    """A run checks held-out records as static, whatever the training records.
+    """A run always checks held-out records as static records.
 
-    Static records that a folder lists as dynamic are refused, and vice versa.
+    Static records that a folder lists as dynamic are rejected, and vice versa.
     """
     for kind in ("static", "dynamic"):
         folder = str(kinds / kind)
@@ -71,7 +71,7 @@ def test_each_split_is_checked_in_its_own_form(kinds):
 
 
 def test_same_text_as_static(kinds):
-    """Dynamic records equal static ones whose masks are removed."""
+    """Dynamic records equal static records whose masks are removed."""
     static, dynamic = read(kinds / "static"), read(kinds / "dynamic")
     assert len(static) == len(dynamic) > 100
     special = {-1: 2, -2: 3}  # [CLS], [SEP] of the vocabulary

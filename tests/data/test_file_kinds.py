@@ -219,7 +219,7 @@ FOREIGN = {
 @pytest.mark.parametrize("packer", [None, "gz", "xz"])
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_foreign_formats(tmp_path, kind, packer):
-    """The error for a foreign format names it and says how to convert it.
+    """The error for a foreign format names it and explains the conversion.
 
     `on_bad_text` has no effect on this error.
     """
@@ -295,7 +295,7 @@ def test_kinds_of_json(head, kind):
 
 
 def test_text_in_another_encoding(tmp_path):
-    """For another encoding, the error gives a command with a placeholder."""
+    """For another encoding, the error has a command with a placeholder."""
     path = str(write(tmp_path / "x", "سيارة\n".encode("cp1256")))
     with pytest.raises(InputError, match="The data file.*iconv -f ENCODING"):
         file_kinds.read_text(path, "The data file")
@@ -340,7 +340,7 @@ def test_a_copied_pipe_has_its_kind(tmp_path, name):
 
 
 def test_standard_input(monkeypatch):
-    """The path `-` stands for standard input, in any format."""
+    """The path `-` denotes standard input, in any format."""
     packed = io.TextIOWrapper(io.BytesIO(bz2.compress(comma_separated(ROWS))))
     monkeypatch.setattr(sys, "stdin", packed)
     assert text_blocks.input_paths("-", None) == ["-"]
@@ -374,7 +374,7 @@ def test_empty_files_are_left_out(tmp_path, capsys):
 
 
 def test_a_file_of_two_names_is_read_once(tmp_path, monkeypatch, capsys):
-    """Links and spellings of a path denote one file; copies are separate."""
+    """Links and other spellings of a path are one file; copies are separate."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "a", "text")
     write(tmp_path / "copy", "text")

@@ -79,14 +79,14 @@ def test_paths_of_files(folder, monkeypatch):
     ],
 )
 def test_names_of_files_in_remote_storage(path, folder, name):
-    """The path of a remote file is found again from the name of its entry."""
+    """The path of a file can be restored from the name of its entry."""
     assert metadata._name(path, folder) == name
     entry = metadata.RecordFile(name, 1, 16)
     assert metadata.entry_path(folder or "elsewhere", entry) == path
 
 
 def test_names_of_unfinished_files(folder):
-    """Only unfinished files are skipped, whatever their folder's name."""
+    """Only unfinished files are skipped, regardless of the folder's name."""
     folder = folder.rename(folder.parent / "x.tmp1")
     (folder / "part-0.tfrecord.tmp41-0a1b2c3d").write_text("half")
     for data_dir in (folder, f"{folder}/part-*"):

@@ -82,7 +82,7 @@ def test_stream_can_begin_anywhere(data_dir, start):
 
 @pytest.mark.slow
 def test_one_reader_keeps_its_order(data_dir, monkeypatch):
-    """The order of records is that of version 1, so its old runs can resume.
+    """The order of records is as in version 1, so that old runs can resume.
 
     The expected indices come from version 1, which read files one after
     another.

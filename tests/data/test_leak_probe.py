@@ -60,7 +60,7 @@ def examples(rng, random_documents=0.0, marked=0.0, cut=0.0, long=0):
 
 
 def measure(found):
-    """Return what the leak probe measures on the given examples."""
+    """Return the leak probe's measurements of the given examples."""
     return leak_probe.measure(leak_probe._segments(found, V))
 
 

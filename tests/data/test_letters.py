@@ -137,10 +137,7 @@ def test_letters_are_counted_whenever_a_buffer_is_full(monkeypatch):
 
 
 def test_shares_at_their_limits():
-    """Up to 0.2% of letters with marks and 1% of others cause no warning.
-
-    The others are letters at which only the English rule begins a word.
-    """
+    """Up to 0.2% marked and 1% `beyond_english` letters cause no warning."""
     assert letter_shares(Counter()) == (0, 0)
     assert letter_shares(Counter(letters=1, marked=1)) == (1, 0)
     few = Counter(letters=1000, marked=2, beyond_english=10)

@@ -138,7 +138,7 @@ def test_written_shares():
 
 
 def test_rounding_errors_of_shares_are_legal():
-    """Shares whose decimals add up to 1 are legal; their floats may not."""
+    """Shares may add up to 1 as decimals but not as floats."""
     shares = MaskingConfig(mask_same_random=("0.7", "0.2", "0.1")).shares
     assert sum(shares) != 1.0 and shares == [0.7, 0.2, 0.1]
 

@@ -41,7 +41,7 @@ def rows(made):
 
 
 def test_no_token_is_lost_and_pairs_stay_as_they_were():
-    """Pairs are those of the default; one-segment examples have the rest."""
+    """Pairs are as by default; one-segment examples have all other text."""
     docs = documents(np.random.default_rng(1))
     made, counts = make(docs, "keep")
     assert made.tokens() == len(docs.ids) and counts["dropped_chunks"] == 0

@@ -85,8 +85,8 @@ def test_short_documents_are_dealt_to_no_shard():
 def test_a_block_is_counted(document, text, counts):
     """A document that began in an earlier block is not counted again.
 
-    The counts are those of documents, of sentences with and without tokens, of
-    tokens and of unknown tokens.
+    The counts include documents, sentences with and without tokens, tokens and
+    unknown tokens.
     """
     recipe = SimpleNamespace(
         build=BuildConfig(input_file="x", output_dir="y", num_shards=3),
@@ -142,7 +142,7 @@ def test_jobs_are_files_of_shards_and_duplicates():
 
 
 def test_batches_change_no_record(corpus, whole, tmp_path, monkeypatch):
-    """Records are the same however many are laid out and masked together."""
+    """Records do not depend on how many are laid out and masked together."""
     monkeypatch.setattr(passes, "BATCH", 10)
     make_records(corpus, tmp_path / "out")
     assert contents(tmp_path / "out") == contents(whole[0])

@@ -81,7 +81,7 @@ def test_held_out_documents_are_others(built):
 
 
 def test_records_do_not_depend_on_processes(built, tmp_path):
-    """Two processes write the same bytes; a finished build is left alone."""
+    """Two processes write the same bytes; a finished build is not changed."""
     folder, metadata, _ = built
     path = folder.parent / "rows.jsonl"
     again, _ = build(tmp_path / "out", path, num_processes=2)
@@ -292,8 +292,8 @@ def test_settings_of_another_task_are_refused(tmp_path):
 def test_frequencies_are_those_of_the_records(tmp_path, inside):
     """Losses and accuracies by frequency follow from the records.
 
-    These are the values of a model that knows only the frequencies of symbols
-    and words. Words may contain spaces, as spoken numbers do.
+    A model that predicts only from the frequencies of symbols and words has
+    these values. Words, such as spoken numbers, may contain spaces.
     """
     rows = make_rows()
     for row in rows:

@@ -229,7 +229,7 @@ def test_a_word_is_read_once(convert, spoken, small_blocks):
 
 
 def test_an_article_is_not_a_letter(convert):
-    """In English text, the word `a` is read as an article, not as a letter."""
+    """In English text, the word `a` is pronounced as an article."""
     assert rows_in(convert("a\n", "en", language="en-us"))[0]["phonemes"] == [
         "ɐ"
     ]
@@ -237,7 +237,7 @@ def test_an_article_is_not_a_letter(convert):
 
 
 def test_few_words_are_remembered(convert, monkeypatch):
-    """Rows do not depend on how many words a process remembers."""
+    """Rows do not depend on how many words a process caches."""
     whole = rows_in(convert())
     monkeypatch.setattr(phonemize, "MAX_CACHED_WORDS", 1)
     assert rows_in(convert(folder="forgetful")) == whole
@@ -323,9 +323,9 @@ def test_other_settings_need_another_folder(convert, change, message):
 def test_a_run_goes_on_after_a_bad_line(
     convert, small_blocks, on_bad_text, words, tmp_path
 ):
-    """After an error for a bad line, a run that passes over it resumes.
+    """After an error for a bad line, a run that skips the line resumes.
 
-    A run that fails at bad lines does not resume a run that passed over them.
+    A run that fails at bad lines does not resume a run that skipped them.
     """
     text = "Ein Haus ist hier\n\n" * 3 + "Das\nda \udcff\nan\n\nEnde\n"
     with pytest.raises(InputError, match="on_bad_text=replace or skip.*line 8"):
