@@ -141,10 +141,10 @@ def test_pieces_with_a_role_are_no_markers():
 
 
 def test_the_vocabulary_of_a_folder(tmp_path):
-    """A SentencePiece model comes first, and the usual name before others.
+    """SentencePiece models precede WordPiece, and usual names other names.
 
-    Of two folders with the same name, the first counts. Several files of the
-    same kind with other names raise an error.
+    If two folders contain the same file name, the first folder is used. Several
+    files of the same kind with other names raise an error.
     """
     first, second = tmp_path / "first", tmp_path / "second"
     for folder, names in (

@@ -132,7 +132,7 @@ def test_words_behind_the_vocabulary(tmp_path):
 
 
 def test_the_pieces_that_count_are_those_of_the_json(tmp_path):
-    """If `spiece.model` differs from `tokenizer.json`, the latter is read.
+    """If the two vocabularies differ, the one in `tokenizer.json` is read.
 
     A warning states that the vocabularies differ.
     """

@@ -148,7 +148,7 @@ def test_numbers_of_word_pieces_stay(tmp_path):
 
 
 def test_the_pieces_that_count_are_those_of_the_json(tmp_path):
-    """If `vocab.txt` differs from `tokenizer.json`, the latter is read."""
+    """If `tokenizer.json` differs from `vocab.txt`, `vocab.txt` is ignored."""
     content = word_pieces()
     pieces = list(content["model"]["vocab"])
     others = [*pieces[:6], *reversed(pieces[6:])]
@@ -168,7 +168,7 @@ def test_another_prefix_is_named(tmp_path):
 def test_added_pieces_are_found_as_words(tmp_path):
     """An added word is lower-cased, unless it is split.
 
-    It takes the place of a piece of the vocabulary with the same text, as in
+    It replaces a piece of the vocabulary with the same text, as in
     transformers.
     """
     content = word_pieces()

@@ -59,8 +59,8 @@ def classifier(converted, tmp_path):
 def test_there_and_back(kind, pretrained_dir, tmp_path):
     """A round trip keeps the task and the weights of every kind of model.
 
-    The exception is the pooler, which some Hugging Face classes lack; messages
-    say so, and the number of written tensors is that of the file.
+    The exception is the pooler, which some Hugging Face classes lack. Messages
+    report the loss and the number of tensors in the file.
     """
     ours, hub, back = (str(tmp_path / name) for name in ("a", "b", "c"))
     of_kind(kind, ours, pretrained_dir)
@@ -131,7 +131,7 @@ def test_lengths(kind, limit, positions, length):
 
 @pytest.mark.parametrize("kind", [k for k in KINDS if k != "embedding"])
 def test_only_classifiers_have_pairs(kind):
-    """`pairs` changes only tasks of the class that classifies sequences."""
+    """`pairs` changes only tasks of the sequence classification class."""
     values = {"architectures": [KINDS[kind].hub_class], "num_labels": 3}
     values |= {"problem_type": KINDS[kind].problem_type}
     single, pair = (task_in(values, None, 512, pairs) for pairs in (0, 1))

@@ -100,7 +100,7 @@ def hub(trained, tmp_path_factory):
 
 
 def test_config_json_has_the_symbols(hub):
-    """`vocab`, which Kokoro reads, has the ids of all symbols but padding."""
+    """`vocab`, which Kokoro reads, has the ids of symbols except padding."""
     values = json.loads((hub[0] / "config.json").read_text())
     ids = dict(TABLE.symbols)
     assert ids.pop(":") == values["pad_token_id"] == 2

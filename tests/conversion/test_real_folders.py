@@ -288,8 +288,8 @@ def test_the_encoder_alone(kind, golden, tmp_path):
 def test_other_folders_are_named(name, message, tmp_path):
     """The error for an unsupported folder names its kind and gives advice.
 
-    Most of these folders have a `config.json` too; if a folder has nothing
-    else, its weights are missing.
+    Most of these folders also have a `config.json`. If a folder has no other
+    file, its weights are missing.
     """
     (tmp_path / "in").mkdir()
     for file in ("config.json", name):

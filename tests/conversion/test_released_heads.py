@@ -90,7 +90,7 @@ def test_tasks_that_fit_no_head(shapes, name, message):
 
 
 def test_a_checkpoint_without_a_head_has_no_task():
-    """If there is neither a head nor a task name, nothing is returned."""
+    """If there is neither a head nor a task name, there is no task."""
     assert head_of({"x": (1,)}) == (None, {})
 
 

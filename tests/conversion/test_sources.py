@@ -259,7 +259,7 @@ def test_the_encoder_of_a_model_directory(save, pretrained_dir, tmp_path):
 
 
 def test_which_checkpoint_of_a_folder_is_read(tmp_path):
-    """A folder's checkpoint is the best, the newest, a module's or the only.
+    """The best checkpoint is read, then the newest, a module's or the only one.
 
     The newest is the first that the `checkpoint` file names. If none of these
     exists, several checkpoints raise an error.

@@ -296,7 +296,7 @@ def test_patterns_are_written_out(pattern, wanted):
 def test_texts_that_become_others_are_bounded():
     """All strings that become a given string are listed if at most 400 exist.
 
-    The given string is one of them; if more exist, it alone is listed.
+    The given string is one of them; if more exist, it is the only one listed.
     """
     others = dict.fromkeys(map(chr, range(0x4E00, 0x4E00 + 400)), "a")
     assert text_rules._sources(["a"], others) == {"a"}

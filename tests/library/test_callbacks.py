@@ -103,7 +103,7 @@ def test_every_metric_has_a_direction(model):
 
 @eagerly()
 def test_logs_of_a_subclass_s_own_step(shallow):
-    """Without metrics, `fit` logs what a subclass's `train_step` returns.
+    """Without metrics, `fit` logs the results of a subclass's `train_step`.
 
     Metrics of an earlier `compile` do not remain.
     """

@@ -169,7 +169,7 @@ def test_a_quantized_kernel_is_read_as_numbers(mode, error):
 
 @pytest.mark.slow
 def test_heads_read_quantized_kernels():
-    """An int8 layer hardly changes what masked-word and span heads output."""
+    """An int8 layer hardly changes the outputs of mask and span heads."""
     keras.utils.set_random_seed(3)
     config = dataclasses.replace(tiny.CONFIG, embedding_norm="hidden")
     ids = np.arange(12, dtype=np.int32).reshape(2, 6)

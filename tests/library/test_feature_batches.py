@@ -140,7 +140,7 @@ def test_an_embedder_sees_no_partner_twice(shallow):
 
 
 def test_a_text_needs_another_in_its_batch(shallow):
-    """To train on batches of one text or pair is an error."""
+    """Training on batches of one text or pair raises an error."""
     model = Embedder.load(shallow, max_length=8)
     for x in (["bad", "good", "so"], (["bad", "good"], ["poor", "great"])):
         examples = model.examples(x, None, "train")
@@ -152,7 +152,7 @@ def test_a_text_needs_another_in_its_batch(shallow):
 
 
 def test_a_pair_needs_another_in_its_batch():
-    """Pairs raise an error if no batch can hold two of them.
+    """Pairs raise an error if no batch can contain two of them.
 
     Triplets do not, because each triplet has a negative.
     """

@@ -68,7 +68,7 @@ def test_names_of_hugging_face_mean_what_they_say(model, form):
 
 @pytest.mark.parametrize("form", [dict, Encoding])
 def test_a_tuple_with_any_mapping_of_ids_has_labels(shallow, form):
-    """A tuple with ids contains labels and weights, whatever the mapping."""
+    """A tuple with any mapping of ids also contains labels and weights."""
     model = Embedder.load(shallow)
     data = form(model.tokenizer(TEXTS)), Y, [1.0, 3.0]
     found = model._arguments(data, None, None, 2, "eval")
@@ -77,7 +77,7 @@ def test_a_tuple_with_any_mapping_of_ids_has_labels(shallow, form):
 
 
 def test_validation_has_batches_of_its_own_size(model):
-    """`validation_batch_size` applies to ids too, however they are held out."""
+    """`validation_batch_size` applies to ids from any validation argument."""
     batch, numbers = model.tokenizer(TEXTS * 4, PAIRS * 4), np.tile(Y, 4)
     seen = []
     count = keras.callbacks.LambdaCallback()

@@ -88,7 +88,7 @@ def test_classes_without_names_are_counted(shallow, finished):
     ],
 )
 def test_a_released_head_with_one_output_is_read(kind, x, shallow, tmp_path):
-    """The class of the model determines what one output of TF1 means.
+    """The model's class determines the task of a TF1 head with one output.
 
     A model that omits the head, and a tokenizer, do not depend on it.
     """

@@ -499,7 +499,7 @@ def test_xla_leaves_out_tokens_without_a_tag():
 
 @pytest.mark.parametrize(("labels", "more"), [("ab", {"f1"}), ("abc", set())])
 def test_names_of_official_metrics(labels, more):
-    """A task has its own metrics and its kind's; for two classes, also F1."""
+    """A task has its own and its kind's metrics and, for two classes, F1."""
     task = dataclasses.replace(find("classification"), labels=(*labels,))
     task = dataclasses.replace(task, scores=("micro_f1", "accuracy"))
     wanted = {"micro_f1", "accuracy", "macro_f1", "matthews"}

@@ -56,7 +56,7 @@ def test_examples_have_any_number_of_choices(folder):
     none = server.call("tf_example", tf.constant(examples[3:]))
     assert none["probabilities"].shape == [1, 1]
     assert none["choice"].numpy() == [0] and none["text"].numpy() == [b""]
-    # The only choice is chosen, whatever its logit.
+    # The only choice is chosen, regardless of its logit.
     one = likeliest_choices(
         {"logits": tf.constant([[-5.0]])}, tf.constant([["x"]])
     )

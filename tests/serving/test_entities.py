@@ -58,7 +58,7 @@ def test_every_word_has_one_tag(server, tag, first):
 
 
 def test_spans_of_all_tags(server):
-    """Entities in a graph are those in Python, for every sequence of tags.
+    """A graph finds the same entities as Python, for every sequence of tags.
 
     The sequences are the texts of one batch, so no entity may extend into the
     next text. Words are separated by a space.

@@ -35,7 +35,7 @@ def test_foreign_weights_are_refused(
 
 
 def test_bfloat16_models_are_served_in_float32(pretrained_dir, tmp_path):
-    """Servers compute in float32, whatever the precision of training."""
+    """Servers compute in float32, regardless of the training precision."""
     folder = copied(pretrained_dir, tmp_path / "model")
     config = AlbertConfig.from_model_dir(folder)
     trained = AlbertForPretraining(config, dtype="mixed_bfloat16")

@@ -331,7 +331,7 @@ def test_too_many_requests_are_turned_away(model, address, monkeypatch):
         assert inside.wait(60)  # so the request leaves the queue
         for thread in threads[1:]:
             thread.start()
-        # All others return at once.
+        # The other requests return at once.
         rejected = [answered.get(timeout=60) for _ in range(4)]
         assert rejected == ["503"] * 4 and answered.empty()
     finally:

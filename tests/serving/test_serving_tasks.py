@@ -213,7 +213,7 @@ def test_classes_of_words_mark_no_entities():
 
 
 def test_a_word_without_pieces_is_an_unknown_piece():
-    """A word for which the tokenizer has no pieces keeps its place."""
+    """A word without pieces is encoded as the unknown piece."""
     ids = tf.ragged.constant([[7, 8], [], [9]])
     tokenizer = types.SimpleNamespace(config=TextConfig(), unk_id=1)
     encoder = types.SimpleNamespace(

@@ -1,4 +1,4 @@
-"""Windows in a graph are those in Python."""
+"""Windows in a graph equal windows in Python."""
 
 import numpy as np
 import pytest

@@ -170,7 +170,7 @@ def test_every_request_of_a_changed_file_must_be_answered(write, tmp_path):
 
 @pytest.mark.parametrize("rows", [None, 8])
 def test_files_of_an_export_are_replaced(rows, echo, write, tmp_path):
-    """An earlier export's own requests and parameters are replaced."""
+    """The generated requests and parameters of an old export are replaced."""
     records = warm_up_records({"answer": HELLO})
     write_warm_up(tmp_path, records)
     (tmp_path / BATCHING).write_text(batching(rows))
