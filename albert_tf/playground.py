@@ -2,7 +2,7 @@
 
     python -m albert_tf.playground --saved_model=DIR
 
-The page has a form for each signature that accepts text, and loads nothing from
+The page has a form for each signature that accepts text. It loads no files from
 other servers. The command needs `pip install 'albert-tf[demo]'`.
 """
 

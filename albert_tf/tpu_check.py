@@ -5,7 +5,7 @@ r"""Check, without a TPU, whether the pretraining step fits on a TPU.
 
 The program accepts the flags of `pretrain.py` and compiles the same step with
 the real TPU compiler, which `pip install 'albert-tf[tpu-check]'` installs.
-The step is not run; the compiler reports the required memory.
+The program does not run the step; the compiler reports the required memory.
 """
 
 from albert_tf.base import program

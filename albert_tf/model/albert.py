@@ -242,11 +242,17 @@ class AlbertEncoder(ConfiguredLayer):
         """Return lists of every block's outputs and attention probabilities.
 
         Outputs are [B, T, H], and probabilities are [B, A, T, T]. If `loop` is
-        not the plain loop, return only the last output and no probabilities,
-        unless `return_all` is set, which unrolls the layers. `layers` is the
-        number of layers to run, and None means all. With `positions` [B, P],
-        the last block computes outputs only at these positions: the last output
-        is [B, P, H], and the last probabilities are [B, A, P, T].
+        not the plain loop, return only the last output and no probabilities.
+
+        Args:
+          x: hidden states [B, T, H].
+          input_mask: int32 [B, T], 1 at tokens and 0 at padding.
+          seed: see the module docstring.
+          return_all: whether to return the outputs and probabilities of all
+            blocks for every `loop`; if so, the layers are unrolled.
+          layers: the number of layers to run; None means all.
+          positions: int32 [B, P], the only positions at which the last block
+            computes outputs [B, P, H] and probabilities [B, A, P, T].
         """
         config = self.config.with_layers(layers)
         if self.loop != PLAIN and not return_all:
@@ -384,8 +390,8 @@ class MaskedLMHead(ConfiguredLayer):
 
     def build(self):
         c = self.config
-        # The head predicts words from vectors of the width at which embeddings
-        # are normalized.
+        # The head predicts words from vectors that have the same width as the
+        # normalized embeddings.
         self.norm_first = c.embedding_norm == "embedding"
         width = c.embedding_size if self.norm_first else c.hidden_size
         self.activation = ACTIVATIONS[c.hidden_act].function

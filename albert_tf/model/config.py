@@ -102,7 +102,7 @@ MAX_LAYERS = 10_000
 def model_dirs_in(folder: str) -> list[str]:
     """Return the model directories in a folder, such as those of several seeds.
 
-    An export also has a config, but no checkpoint.
+    Exports are excluded: they have a config, but no checkpoint.
     """
     found = files.matches("*/checkpoint", folder)
     paths = [path.removesuffix("/checkpoint") for path in found]
@@ -115,7 +115,8 @@ class AlbertConfig:
 
     The fields are the keys of the released `albert_config.json`. JSON files
     must contain all of `REQUIRED_KEYS`, because defaults could silently
-    describe the wrong model: those of the released code describe xxlarge.
+    describe the wrong model: the defaults of the released code describe
+    xxlarge.
     """
 
     vocab_size: int = setting(30000, "Vocabulary size, V.", minimum=8)
@@ -253,9 +254,9 @@ class AlbertConfig:
         """Create a config from the keys of a released JSON file.
 
         Args:
-          values: the JSON object; keys in `IGNORED_KEYS` are accepted, as is an
-            `ln_type` of postln, and `hidden_act` may be one of Hugging Face's
-            names for `gelu`.
+          values: the JSON object. The keys in `IGNORED_KEYS` and the value
+            postln of `ln_type` have no effect; `hidden_act` may be one of
+            Hugging Face's names for `gelu`.
         """
         fields = {field.name for field in dataclasses.fields(cls)}
         order = values.get("ln_type", "postln")
@@ -270,8 +271,8 @@ class AlbertConfig:
         missing = [key for key in REQUIRED_KEYS if key not in values]
         require(
             not missing,
-            f"Missing key `{'`, `'.join(missing)}`; each of "
-            f"{', '.join(REQUIRED_KEYS)} must be given",
+            f"Missing key `{'`, `'.join(missing)}`. The required keys are "
+            f"{', '.join(REQUIRED_KEYS)}",
         )
         values = {k: v for k, v in values.items() if k in fields}
         if values.get("hidden_act") in ACTIVATIONS["gelu"].hub_names:
@@ -394,7 +395,8 @@ def training_flops(
 ) -> int:
     """Return the FLOPs of one sequence's forward and backward passes.
 
-    Recomputed operations do not count, because the model does not require them.
+    The result excludes recomputed operations, which save memory but are not
+    part of the model.
 
     Args:
       config, tokens, predictions: as for `forward_flops`.

@@ -32,7 +32,7 @@ LAYER_NORM_EPSILON = 1e-12  # as in the release's contrib.layers.layer_norm
 
 
 class LayerNorm(keras.layers.LayerNormalization):
-    """Keras's layer norm with fewer passes over memory, if training or on TPUs.
+    """Keras's layer norm with fewer memory passes, in training and on TPUs.
 
     On TPUs, the mean and the variance are computed in one pass so that the
     compiler can compute both sums together with the preceding matrix product.
@@ -41,7 +41,7 @@ class LayerNorm(keras.layers.LayerNormalization):
     def build(self, input_shape):
         """Create the weights, for inputs of any rank."""
         super().build(input_shape)
-        # Keras 3.16 would count the axis from the front of `input_shape`.
+        # Keras 3.16 would store the axis as an index from the first axis.
         self.axis = [-1]
 
     def call(self, inputs, compiled=False):
@@ -171,7 +171,7 @@ class ConfiguredLayer(keras.layers.Layer):
 
 
 def as_array(name: str, values: Any) -> np.ndarray:
-    """Convert nested lists to an array; reject rows of different lengths."""
+    """Convert nested lists to an array; raise `InputError` for ragged rows."""
     with contextlib.suppress(ValueError):
         if not isinstance(values, tf.RaggedTensor):
             return np.asarray(values)
@@ -210,7 +210,7 @@ class TakesIds:
     """
 
     def named_inputs(self, inputs: Any, extra: dict) -> dict:
-        """Check a batch; return it with the model's own input names.
+        """Check a batch, and rename its inputs to the names in the model.
 
         Args:
           inputs: the ids, or a dict of the whole batch, as tensors, tensor
@@ -268,7 +268,7 @@ class AlbertNetwork(TakesIds, ConfiguredLayer):
         )
         shape = tf.TensorShape(ids.shape)
         forms = " or ".join(self.id_shapes.values())
-        rule = f"`input_ids` must be rows, {forms}; `input_mask` and "
+        rule = f"`input_ids` must have the shape {forms}; `input_mask` and "
         rule += "`segment_ids` are separate arguments."
         require(shape.rank in (None, *self.id_shapes), rule, shape=shape)
         rule = "`input_ids` must have at most `max_position_embeddings`, "
@@ -337,7 +337,7 @@ class AlbertNetwork(TakesIds, ConfiguredLayer):
         return self.compute(**batch | further, seed=seed)
 
     def compute(self, input_ids, input_mask, segment_ids, seed=None):
-        """Return the outputs; a `seed` means training, None means inference."""
+        """Return the outputs; a `seed` selects training, None inference."""
         raise NotImplementedError
 
 
@@ -368,7 +368,7 @@ def while_loop(layer: Layer, x: tf.Tensor, numbers: range) -> tf.Tensor:
 
 LOOPS: dict[str, Callable] = {"unrolled": unrolled, "while": while_loop}
 REMATERIALIZE = {"none": False, "layer": True}
-AUTO = "auto"  # depends on the kind of device
+AUTO = "auto"  # select a form for the kind of device
 
 
 @custom_gradient
@@ -468,7 +468,7 @@ class EncoderLoop:
           x: hidden states [B, T, H].
           numbers: the numbers of the layers, which all call the same blocks.
           blocks: the blocks that the layers call. Their weights become tensors,
-            because loops and recomputation have no gradients of variables.
+            because loops and recomputation cannot differentiate variables.
         """
         weights = Weights(blocks)
 
@@ -489,7 +489,7 @@ ON_TPU = EncoderLoop("while", rematerialize=True)
 
 
 def encoder_loop(form: str, rematerialize: str, on_tpu: bool) -> EncoderLoop:
-    """Return the loop for two settings, given the kind of device.
+    """Return the loop that two settings select on a kind of device.
 
     Args:
       form: a key of `LOOPS`, or `AUTO`.

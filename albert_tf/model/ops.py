@@ -138,7 +138,7 @@ def choose_xla(jit_compile: bool | None, on_tpu: bool) -> XlaPolicy:
     """Return the policy for the setting `jit_compile`.
 
     True selects `pieces` and, except on TPUs, `whole`; None selects only
-    `pieces`, and False neither.
+    `pieces`; False selects neither.
     """
     whole = bool(jit_compile) and not on_tpu
     return XlaPolicy(whole, jit_compile is not False)

@@ -1,7 +1,7 @@
 """ALBERT with PL-BERT's heads, which predict symbols and words.
 
-Source: https://arxiv.org/abs/2301.08810. The word head is wide: it has 84,827
-classes in the English release, at every position. Its logits are therefore
+Source: https://arxiv.org/abs/2301.08810. The word head is wide: in the English
+release, it has 84,827 classes at every position. Its logits are therefore
 computed for one slice of positions at a time, and recomputed in the backward
 pass.
 
@@ -17,21 +17,20 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.model.layers import AlbertNetwork, registered, rematerialized
 
 HEADS = ("symbols/", "words/")  # prefixes of the heads' variable names
-# The maximum number of word logits in memory, which take 64 MB in float32.
-MOST_LOGITS = 1 << 24
+MAX_LOGITS = 1 << 24  # maximum number of word logits in memory: 64 MB
 
 
 def count_slices(positions: int, classes: int) -> int:
     """Return the number of equal slices to divide a batch's positions into.
 
     The result is the smallest divisor of `positions` for which a slice has at
-    most `MOST_LOGITS` logits.
+    most `MAX_LOGITS` logits.
     """
     counts = range(1, positions + 1)
     return next(
         n
         for n in counts
-        if positions % n == 0 and positions * classes <= n * MOST_LOGITS
+        if positions % n == 0 and positions * classes <= n * MAX_LOGITS
     )
 
 
@@ -108,7 +107,7 @@ class AlbertForPhonemes(AlbertNetwork):
     def compute(self, input_ids, input_mask, segment_ids, **kwargs):
         """Return the outputs of `AlbertModel`, and `symbol_logits` [B, T, V].
 
-        See `word_scores` for the other head.
+        `word_scores` computes the outputs of the word head.
         """
         outputs = self.albert(input_ids, input_mask, segment_ids, **kwargs)
         states = outputs["sequence_output"]

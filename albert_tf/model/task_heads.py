@@ -364,7 +364,7 @@ def two_crops(
 
     Args:
       inputs: model inputs [B, T], with texts in segment 0 only.
-      rate: the share of a text's tokens that each span leaves out.
+      rate: the share of a text's tokens that each span omits.
       seed: the random seed, int32 [2].
     """
     ids, mask = inputs["input_ids"], inputs["input_mask"]

@@ -166,7 +166,7 @@ def test_masks_have_the_shape_of_the_ids(model, form, name, part):
 def test_ids_are_rows(model):
     """Ids with fewer than two axes are rejected; unknown shapes are not."""
     for ids in (3, np.int32(3), [2, 5, 3], np.ones([5], np.int32)):
-        with pytest.raises(InputError, match=r"must be rows, \[B, T\];"):
+        with pytest.raises(InputError, match=r"have the shape \[B, T\];"):
             model(ids)
     spec = {"input_ids": tf.TensorSpec(None, tf.int32)}
     assert model.named_inputs(spec, {}) == spec
@@ -184,7 +184,7 @@ def test_a_list_of_all_inputs_is_not_ids(model, shallow):
     for call in (model, albert, albert.albert):
         with pytest.raises(InputError, match=rf"{rule}.*shape=\(3, 2, 16\)"):
             call(three)
-    with pytest.raises(InputError, match=r"must be rows, \[B, C, T\]"):
+    with pytest.raises(InputError, match=r"have the shape \[B, C, T\]"):
         MultipleChoice.load(shallow)(batch)
     with pytest.raises(InputError, match=r"\[B, T\] or \[B, C, T\]"):
         Embedder.load(shallow)(batch["input_ids"][0])

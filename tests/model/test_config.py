@@ -255,7 +255,7 @@ def test_missing_keys_are_named():
     """The error for a config lists the required keys that are missing."""
     values = {k: v for k, v in BASE.items() if k != "hidden_size"}
     del values["embedding_size"]
-    missing = "Missing key `embedding_size`, `hidden_size`; each of vocab_size"
+    missing = "Missing key `embedding_size`, `hidden_size`. The required keys"
     with pytest.raises(InputError, match=missing):
         AlbertConfig.from_dict(values)
 

@@ -242,7 +242,7 @@ def test_gradient_reaches_the_embeddings():
         ({"input_mask": BATCH["input_mask"]}, "must have `input_ids`"),
         (BATCH | {"positions": BATCH["input_ids"]}, "are input_ids.*positions"),
         (BATCH | {"masks": BATCH["input_ids"]}, "are input_ids.*masks"),
-        (BATCH["input_ids"][0], "must be rows"),
+        (BATCH["input_ids"][0], "must have the shape"),
         (
             BATCH | {"input_mask": BATCH["input_mask"][:, :3]},
             "`input_mask` must have the shape of `input_ids`",
