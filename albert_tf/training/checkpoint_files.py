@@ -78,7 +78,7 @@ def read_facts(prefix: str) -> dict:
 
 
 def changes(prefix: str, facts: dict[str, RunFact]) -> list[str]:
-    """Describe the facts that differ from those stored with a checkpoint."""
+    """Describe how facts differ from the facts stored with a checkpoint."""
     earlier = read_facts(prefix)
     return [
         f"{name} was {earlier[name]} and is {value}: {change}"
@@ -159,8 +159,8 @@ def _parts(directory: str) -> list[tuple[int, str, str]]:
 def listed(directory: str) -> list[str]:
     """Return the prefixes of a folder's checkpoints, newest first.
 
-    The folder's `checkpoint` file lists the checkpoints and names the newest of
-    them; listed checkpoints of later steps are ignored. If the file is missing
+    The folder's `checkpoint` file lists the checkpoints and names the newest
+    one; listed checkpoints of later steps are ignored. If the file is missing
     or lists none, the result contains all checkpoints that have a `.json` file.
     """
     files.require_no_pattern("The path of a model directory", directory)
@@ -212,7 +212,10 @@ def latest(
 
 
 def remove(directory: str, step: int, suffix: str = "") -> None:
-    """Remove a checkpoint's files, or those that begin with a suffix."""
+    """Remove a checkpoint's files, or only files with a given suffix.
+
+    The suffix may be incomplete, such as `_temp`.
+    """
     for n, kind, name in _parts(directory):
         if n == step and kind.startswith(suffix):
             path = files.join(directory, name)
@@ -221,7 +224,7 @@ def remove(directory: str, step: int, suffix: str = "") -> None:
 
 
 def adopt(directory: str, step: int, keep: int) -> None:
-    """List a complete checkpoint as the newest; keep at most `keep` in all.
+    """List a complete checkpoint as the newest; keep at most `keep` of them.
 
     Checkpoints of later steps are removed too, because a resumed run repeats
     those steps.

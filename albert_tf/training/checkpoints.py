@@ -76,8 +76,8 @@ def present(
 class _WholeVariables(tf.train.experimental.ShardingCallback):
     """A policy that packs whole variables into shards of up to `SHARD_BYTES`.
 
-    A larger variable has a shard of its own. TensorFlow's `MaxShardSizePolicy`
-    would split such a variable, and would do so on its device.
+    A larger variable occupies a separate shard. TensorFlow's
+    `MaxShardSizePolicy` would split such a variable, on the variable's device.
     """
 
     description = "whole variables"
@@ -213,8 +213,9 @@ def save(
     except (tf.errors.OpError, OSError) as error:
         with contextlib.suppress(tf.errors.OpError, OSError):
             # A listed checkpoint of this step may still be intact.
-            kept = prefix in checkpoint_files.listed(directory)
-            checkpoint_files.remove(directory, step, "_temp" if kept else "")
+            is_listed = prefix in checkpoint_files.listed(directory)
+            suffix = "_temp" if is_listed else ""
+            checkpoint_files.remove(directory, step, suffix)
         raise InputError(
             "The checkpoint must be writable (is the disk full?): "
             f"{first_line(error)}. Received: {prefix}"

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-# The longest duration of a call that runs steps, in seconds, and the minimum to
-# which slow saving may reduce this limit.
+# The maximum duration of a call that runs steps, in seconds. If saving is slow,
+# this limit is lower, but at least `LEAST_SECONDS`.
 SECONDS_PER_LOOP, LEAST_SECONDS = 5.0, 1.0
 # Seconds from SIGTERM until a preempted machine shuts down.
 NOTICE_SECONDS = 30.0
@@ -70,12 +70,12 @@ def next_stop(step: int, last: int, cadences: Sequence[int]) -> int:
 # The seconds per step are averaged over this many seconds or over half of the
 # remaining time, whichever is shorter.
 PACE_SECONDS = 20.0
-# Seconds to draw the curves and write the model card; an estimate that applies
-# until the time is measured.
+# Estimated seconds to draw the curves and write the model card, used until the
+# time is measured.
 CLOSING_SECONDS = 1.0
-# With a time budget, an evaluation or a checkpoint is skipped if the rest of
-# the run is shorter than this share of its interval. It would delay the end of
-# the run, which evaluates and saves anyway.
+# With a time budget, an evaluation or a checkpoint is skipped if the remaining
+# run is shorter than this share of its interval. Otherwise, it would delay the
+# end of the run, when the model is evaluated and saved anyway.
 SLACK = 0.5
 # The largest share of the schedule that one step may cover when time runs out.
 # With linear decay, the rate of the last step is then at most this share of the
@@ -147,7 +147,7 @@ class Clock:
 
         Args:
           step: number of updates so far.
-          durations: the last "evaluation" and "checkpoint" in seconds.
+          durations: the seconds of the last "evaluation" and "checkpoint".
           over: whether the run may end now if no time is left for a step.
           phases: number of future phases, each of which has at least one step.
           to_compile: number of future compilations.

@@ -173,8 +173,8 @@ def check_cluster(config: DistributionConfig) -> None:
     strategy = strategy_name(config)
     require(
         config.num_cpu_replicas == 1 or strategy != "multi_worker",
-        "`num_cpu_replicas` must be 1 with the workers of TF_CONFIG: each has "
-        "one CPU device.",
+        "`num_cpu_replicas` must be 1 with the workers of TF_CONFIG: each "
+        "worker has one CPU device.",
         num_cpu_replicas=config.num_cpu_replicas,
     )
     if strategy in ("one_device", "mirrored"):
@@ -182,8 +182,8 @@ def check_cluster(config: DistributionConfig) -> None:
         require(
             number <= 1,
             "With several workers in TF_CONFIG, `distribution_strategy` must "
-            "be auto or multi_worker; otherwise, each would train alone. To "
-            "run on this machine alone, unset TF_CONFIG.",
+            "be auto or multi_worker; otherwise, each worker would train its "
+            "own model. To run only on this machine, unset TF_CONFIG.",
             distribution_strategy=strategy,
             workers=number,
         )
@@ -272,8 +272,8 @@ def peak_flops(
     for gpu in [] if peak else tf.config.list_physical_devices("GPU")[:1]:
         name = tf.config.experimental.get_device_details(gpu)["device_name"]
         # Other digits name another model, such as L40; V100S resembles V100.
-        known = (k for k in GPU_PEAKS if re.search(rf"{k}(?!\d)", name))
-        peak = GPU_PEAKS.get(next(known, ""))
+        models = (k for k in GPU_PEAKS if re.search(rf"{k}(?!\d)", name))
+        peak = GPU_PEAKS.get(next(models, ""))
     return peak and peak * 1e12 * strategy.num_replicas_in_sync
 
 
@@ -365,8 +365,8 @@ def any_process(strategy: tf.distribute.Strategy, flag: bool) -> bool:
 def raise_everywhere(strategy: tf.distribute.Strategy | None) -> Iterator[None]:
     """Raise an `InputError` in all processes if any process raises one.
 
-    A process that continued alone would wait forever for the others. A strategy
-    of None means that there is only one process.
+    A process that continued would wait forever for the other processes. A
+    strategy of None means that there is only one process.
     """
     failure = None
     try:

@@ -145,7 +145,8 @@ class Evaluator:
                 for name, value in values.items()
             }
 
-        # `partial` as in `on_devices`: each kind of output has its own trace.
+        # With `partial`, each kind of output has its own trace; see
+        # `on_devices`.
         self._prediction_steps[key] = tf.function(
             functools.partial(step), input_signature=[spec], autograph=False
         )

@@ -129,7 +129,7 @@ def masked_spread(
       weights: [B, P], 0 at padding.
 
     Returns:
-      The quotient, or None if no text has two masked words.
+      The spread, or None if no text has two masked words.
     """
     real = weights > 0
     if not real.any():

@@ -13,7 +13,7 @@ from albert_tf.training import checkpoint_files
 
 HISTORY_FILE = "history.jsonl"
 CURVES_FILE = "curves.png"
-# Patterns for files that a training run writes; a user may have such files too.
+# Patterns for the files that a training run writes. Other files may match too.
 RUN_FILES = (
     *(HISTORY_FILE, CURVES_FILE, "task.json"),
     *checkpoint_files.FILES,

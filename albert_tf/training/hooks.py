@@ -201,8 +201,8 @@ class KeepAverage(Hook):
     """A hook that saves the averaged weights along with each checkpoint.
 
     Programs that load the model read these averages rather than the weights
-    that a resumed run needs. This hook must come before `Save`. On SIGTERM,
-    there is only time for the checkpoint, which also contains the averages.
+    that a resumed run needs. This hook must precede `Save`. On SIGTERM, there
+    is time only for the checkpoint, which also contains the averages.
 
     Args:
       every: as for `Save`.

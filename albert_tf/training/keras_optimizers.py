@@ -96,7 +96,7 @@ class Released(Optimizer):
         )
         super().__init__(config, learning_rate, **plain(kwargs))
 
-    # Keras's attributes; in Keras, None also stands for 0.
+    # Attributes with Keras's names; as in Keras, None means 0.
 
     @property
     def weight_decay(self) -> float:
@@ -109,7 +109,7 @@ class Released(Optimizer):
 
     @property
     def global_clipnorm(self) -> float | None:
-        """The largest norm of the gradients; it can be changed likewise."""
+        """The largest norm of the gradients, which can also be changed."""
         return self.config.clip_norm or None
 
     @global_clipnorm.setter
@@ -151,7 +151,7 @@ class Released(Optimizer):
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        """Create an optimizer from a config, even one of an earlier release."""
+        """Create an optimizer from a config, possibly of an earlier release."""
         config = dict(config)
         placement = config.pop("decay_placement", "update")
         rule = "Weight decay can only be part of the update."

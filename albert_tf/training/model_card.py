@@ -49,7 +49,7 @@ COUNTED = ("documents", "sentences", "tokens")  # in the records' statistics
 
 
 def number(value: object) -> str:
-    """Return a short form of a number, such as 1,000; or a value as text."""
+    """Format a number in a short form, such as 1,000; convert other values."""
     if isinstance(value, float):
         return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
     whole = isinstance(value, int) and not isinstance(value, bool)
@@ -145,8 +145,8 @@ def metrics_of(folder: str) -> dict[str, dict[str, float]]:
     """Return {split: metrics} of the last evaluation.
 
     The name of a split, in Markdown, includes the evaluated file, if known,
-    because it may differ from the run's own. After pretraining, the metrics
-    include the step.
+    because the run's flags may name a different file. After pretraining, the
+    metrics include the step.
     """
     measured = files.read_optional_json(folder, "metrics.json")
     splits = {}
@@ -243,7 +243,7 @@ def metrics_table(metrics: Mapping[str, Mapping]) -> list[str]:
 
 
 NO_SOURCES = ["Unknown: the model was not trained by a run of albert_tf."]
-LICENCE = (
+LICENSE = (
     "Choose the license of the weights yourself: it depends on the training "
     "data."
 )
@@ -264,8 +264,8 @@ def card(folder: str, source: str, form: str) -> str:
     config = files.read_optional_json(source, CONFIG_FILE)
     config = config or files.read_optional_json(folder, "config.json")
     task = files.read_optional_json(source, "task.json")
-    spoken = files.exists(files.join(source, SYMBOLS_FILE))
-    kind = task.get("kind", PHONEMES if spoken else "")
+    has_symbols = files.exists(files.join(source, SYMBOLS_FILE))
+    kind = task.get("kind", PHONEMES if has_symbols else "")
     path, flagfile = files.join(source, FLAG_FILE), ""
     if files.exists(path):
         flagfile = files.read_text(path, "The flagfile").strip()
@@ -293,7 +293,7 @@ def card(folder: str, source: str, form: str) -> str:
     lines += [
         f"An ALBERT model ({shape_of(config)}){purpose_of(task, kind)}",
         "",
-        LICENCE,
+        LICENSE,
     ]
     for title, content in sections.items():
         lines += ["", f"## {title}", "", *content]

@@ -32,7 +32,7 @@ class Objective(Protocol):
     metrics: tuple[str, ...]
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return each term's float32 weight, computed from the batch alone."""
+        """Return each term's float32 weight, computed only from the batch."""
 
     def losses(self, model, batch: Batch, seed) -> tuple[dict, dict]:
         """Return ({term: weighted sum of losses}, {metric: (sum, weight)}).
@@ -57,8 +57,8 @@ def report_of(
 def pair_weights(batch: Batch) -> tf.Tensor:
     """Return the weights [B] of examples in the loss on sentence order.
 
-    The weight is 0 for an example with a single segment, and otherwise the
-    example's own weight.
+    The weight of an example with a single segment is 0. Other examples have
+    their weights from the batch.
     """
     paired = tf.reduce_max(batch["segment_ids"], axis=1) > 0
     return batch["example_weights"] * tf.cast(paired, tf.float32)

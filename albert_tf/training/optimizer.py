@@ -5,7 +5,7 @@ and a float32 step counted from 0.
 
 By default, norms and biases have neither weight decay nor a trust ratio, as in
 the released code. `keras.optimizers.Lamb` differs in this respect, corrects
-bias, and leaves weight decay out of the trust ratio.
+bias, and excludes weight decay from the trust ratio.
 """
 
 import contextlib
@@ -231,7 +231,7 @@ class OptimizerConfig(Validated):
     optimizer: str = setting(
         "lamb",
         "Update rule; muon uses Muon for the encoder's matrices and AdamW for "
-        "the rest.",
+        "all other weights.",
         choices=tuple(RULES),
     )
     learning_rate: float | str = setting(
@@ -313,7 +313,7 @@ def _native(variable) -> tf.Variable:
     return variable.value if isinstance(variable, keras.Variable) else variable
 
 
-# Settings that only Keras's own `apply` uses.
+# Settings that only Keras's `apply` uses.
 UNUSED = """clipnorm clipvalue use_ema loss_scale_factor
 gradient_accumulation_steps""".split()
 
@@ -352,8 +352,9 @@ class Optimizer(keras.optimizers.Optimizer):
         unsupported = [name for name in UNUSED if kwargs.get(name)]
         require(
             not unsupported,
-            "The only limit of this optimizer is `global_clipnorm`. For other "
-            "settings, use one of Keras's, such as `keras.optimizers.AdamW`.",
+            "This optimizer clips gradients only by `global_clipnorm`. For "
+            "other settings, use an optimizer such as "
+            "`keras.optimizers.AdamW`.",
             settings=unsupported,
         )
         super().__init__(rate, **kwargs)
@@ -419,8 +420,8 @@ class Optimizer(keras.optimizers.Optimizer):
         order = [id(v) for v in self._trainable_variables]
         require(
             table.keys() == {*order} and len(variables) == len(order),
-            "An optimizer updates the variables that it was built with. If a "
-            "model's variables have changed, or for another model, call "
+            "An optimizer updates only the variables with which it was built. "
+            "For another model, or if a model's variables have changed, call "
             "`compile` again with a new optimizer.",
             variables=len(variables),
         )

@@ -199,7 +199,7 @@ def phase_at(phases: Sequence[Phase], position: float) -> Phase:
 
 
 def examples_read(phases: Sequence[Phase], steps: int) -> dict[str, int]:
-    """Return {`Phase.records`: examples read} after some steps of phases."""
+    """Return {`Phase.records`: examples read} after the first `steps` steps."""
     read = dict.fromkeys((phase.records for phase in phases), 0)
     for phase in phases:
         last = steps if phase is phases[-1] else min(steps, phase.end)

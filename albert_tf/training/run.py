@@ -239,8 +239,8 @@ class Run:
         stored = facts.get("read", {})
         self.read = examples_read(self.phases, self.step)
         # Older checkpoints name folders; some may have equal records.
-        known = [phase for phase in self.phases if phase.data_dir in stored]
-        for phase in sorted(known, key=lambda phase: stored[phase.data_dir]):
+        named = [phase for phase in self.phases if phase.data_dir in stored]
+        for phase in sorted(named, key=lambda phase: stored[phase.data_dir]):
             self.read[phase.records] = stored[phase.data_dir]
         self.read |= stored
         self.phase = self._last_phase()  # `init_state=run` restores the step

@@ -29,7 +29,7 @@ class StepSums(NamedTuple):
 
     Attributes:
       report: float32 [2, names], the sum of `report_of` over the steps,
-        excluding those whose loss or gradient was not finite.
+        excluding steps whose loss or gradient was not finite.
       norm: the largest gradient norm of the same steps.
       first_bad: the first step, counted from 0, whose loss or gradient was
         not finite; -1 if there was none.
@@ -170,7 +170,7 @@ class Trainer:
       trainable: a function that returns whether to train the variable with a
         given name.
       per_replica: whether each replica clips its own gradient and divides its
-        losses by its own weights, as released.
+        losses by its own weights, as in the released code.
 
     Attributes:
       evaluator: an evaluator of the same model.

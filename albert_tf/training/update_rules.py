@@ -66,7 +66,7 @@ def trust_ratio(w, u):
     return tf.where(defined, tf.math.divide_no_nan(w_norm, u_norm), 1.0)
 
 
-# The matrices that Muon updates; they map hidden states. As is usual, AdamW
+# The matrices that Muon updates; they map hidden states. As usual, AdamW
 # updates embedding tables, heads, norms and biases.
 MATRICES = re.compile(
     r"albert/(encoder/.*|embeddings/embedding_hidden_mapping_in)/kernel$"

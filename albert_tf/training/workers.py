@@ -145,9 +145,9 @@ def ended_from_outside() -> Iterator[None]:
     """End this process on Ctrl-C, or if the block takes too long.
 
     TensorFlow holds Python's global interpreter lock while it connects workers,
-    and the first worker waits an hour for the others. TensorFlow's own handler
-    ignores SIGTERM, and no Python code can run to replace this handler. The
-    earlier handlers are restored after the block.
+    and the first worker waits an hour for the other workers. TensorFlow's own
+    handler ignores SIGTERM, and no Python code can run to replace this handler.
+    The earlier handlers are restored after the block.
     """
     numbers = [signal.SIGINT, signal.SIGTERM] if in_main_thread() else []
     earlier = {number: signal.getsignal(number) for number in numbers}
@@ -201,7 +201,7 @@ def multi_worker_strategy() -> tf.distribute.Strategy:
     """Return a strategy over the processes of TF_CONFIG once all have started.
 
     TensorFlow gives up on a worker after `SILENCE_SECONDS` without a heartbeat.
-    Its default of 10 s would be too short while a machine is being migrated.
+    The default of 10 s is too short while a machine is being migrated.
     """
     jobs = read_cluster()
     require(

@@ -92,8 +92,8 @@ def test_devices_that_would_be_ignored_are_refused(values, named):
     "values, message",
     [
         ({"num_cpu_replicas": 2}, "`num_cpu_replicas` must be 1"),
-        ({"distribution_strategy": "one_device"}, "train alone.*workers=2$"),
-        ({"distribution_strategy": "mirrored"}, "train alone.*workers=2$"),
+        ({"distribution_strategy": "one_device"}, "own model.*workers=2$"),
+        ({"distribution_strategy": "mirrored"}, "own model.*workers=2$"),
     ],
     ids=str,
 )

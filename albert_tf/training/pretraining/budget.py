@@ -23,7 +23,7 @@ from albert_tf.training.training_config import TrainingConfig
 
 
 class Rehearse(Hook):
-    """A hook that tells the clock how long an evaluation and plotting take.
+    """A hook that times an evaluation and plotting, and sets the clock's times.
 
     Args:
       evaluate: a function that evaluates a number of batches.
@@ -76,7 +76,7 @@ def check_budget(fixed: Set[str], init_state: str, optimizer: str) -> None:
         or "learning_rate" in fixed
         or "optimizer" not in fixed,
         "`budget_hours` chooses `learning_rate` only for "
-        f"{', '.join(budget_rules.OPTIMIZERS)}; set the rate for any other.",
+        f"{', '.join(budget_rules.OPTIMIZERS)}; set it for other optimizers.",
         optimizer=optimizer,
     )
 
@@ -327,9 +327,9 @@ class Budget:
             self.fixed -= {"learning_rate"}
         values, seconds = self._choose(setup)
         # The settings in `vars(setup.pretraining)` are set in `with_start`.
-        kept = self.fixed | vars(setup.pretraining).keys()
+        excluded = self.fixed | vars(setup.pretraining).keys()
         setup = setup.with_settings(
-            {k: v for k, v in values.items() if k not in kept}
+            {k: v for k, v in values.items() if k not in excluded}
         )
         training = setup.training
         self.clock = BudgetClock(

@@ -26,8 +26,8 @@ from albert_tf.data.records.metadata import (
 from albert_tf.model.albert import AlbertEmbeddings, AlbertModel
 from albert_tf.text.tokenizers import tokenizer_in
 
-# Score of the position that a head attends to, relative to the others. If all
-# other positions scored 0, the share of this position in the softmax over T
+# Score of the position that a head attends to, relative to other positions. If
+# all other positions scored 0, the share of this position in the softmax over T
 # positions would be exp(6) / (exp(6) + T - 1), with exp(6) = 403: 0.86 for T =
 # 64, and 0.44 for T = 512. In a new model (E = 128, random words), the other
 # scores have a standard deviation of 1.4, and the measured shares are about 0.7

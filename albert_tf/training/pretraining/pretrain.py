@@ -162,7 +162,7 @@ def make_run(
         describe_run(trainer, run_phases)
     facts = settings.facts(setup.pretraining, setup.devices) | {
         "train_records": RunFact(fingerprint(setup.folders), "other data"),
-        # Not the optimizer's `schedule`, which is a fact of the trainer.
+        # This is not the optimizer's `schedule`, a fact of the trainer.
         "schedule of phases": RunFact(
             phases.description(run_phases), "later steps use the new one"
         ),
@@ -187,8 +187,8 @@ def write_flags(setup: Setup) -> None:
 def described(setup: Setup, run: Run, budget: Budget) -> Iterator[None]:
     """Write a run's flags before the block, and its flags and card afterwards.
 
-    The flags of a run that is already complete are kept, because the new
-    settings had no part in it. With a budget, the flags are written even then,
+    If the run was already complete, its flags are kept, because the new
+    settings did not affect it. With a budget, the flags are written even then,
     because they must contain the number of steps.
     """
     if not setup.writes:
@@ -211,8 +211,8 @@ def train_and_evaluate(
 ) -> dict[str, float]:
     """Train and evaluate, as configured; return the held-out metrics.
 
-    If the training stops early, the result is that of its last evaluation: a
-    machine that is about to shut down has no time for another.
+    If the training stops early, return the metrics of its last evaluation: a
+    machine that is about to shut down has no time for another evaluation.
     """
     do_train, do_eval = setup.pretraining.do_train, setup.pretraining.do_eval
     metrics_of = functools.partial(evaluate, run, setup.folders)

@@ -67,7 +67,7 @@ COMPAT = {
 
 
 def with_compat(config, compat: str):
-    """Return settings with the values that a compat mode sets."""
+    """Return the settings, changed as a compat mode requires."""
     fields = {field.name for field in dataclasses.fields(config)}
     values = {k: v for k, v in COMPAT[compat].items() if k in fields}
     return dataclasses.replace(config, **values)
@@ -151,8 +151,8 @@ class PretrainingConfig:
     do_train: bool = variant(DO_TRAIN, True)
     do_eval: bool = variant(
         DO_EVAL,
-        help="Evaluate the newest checkpoint, with do_train once the run is "
-        "complete; without do_train, nothing is written.",
+        help="Evaluate the newest checkpoint: with do_train, when the run is "
+        "complete; without do_train, without writing any file.",
     )
     compat: str = variant(
         COMPAT_FLAG,
@@ -255,7 +255,7 @@ def check_alike(folders: Folders) -> None:
     different = [folder for folder, kind in kinds.items() if kind != first]
     require(
         not different,
-        "The folders of `data_dir` must have one task, one vocabulary and one "
+        "The folders of `data_dir` must have the same task, vocabulary and "
         "kind of masking.",
         data_dir=f"{', '.join(different)} unlike {next(iter(kinds))}",
     )
