@@ -80,7 +80,7 @@ class SentenceTask(Task):
     Attributes:
       columns: the columns of training and evaluation files.
       predict_columns: the columns of prediction files, if they differ.
-      labels: the names of the classes; () to use those in the training
+      labels: the names of the classes; () to use the classes of the training
         examples.
       scores: names of the official metrics, keys of `METRICS`.
       layout: the conversion of official files to columns, a key of `LAYOUTS`,
@@ -184,7 +184,7 @@ class SentenceTask(Task):
         return require_label(label, part, row.label_where, *values)
 
     def with_labels(self, labels: set[str]) -> "SentenceTask":
-        """Return the task with its own classes or, if it has none, `labels`."""
+        """Return the task with `labels` as classes, unless it has classes."""
         if self.labels:
             return self
         rule = "The training examples must have at least two labels."
@@ -316,9 +316,8 @@ class MultiLabel(ClassTask):
 
     Labels are either in one column, as JSON lists or separated by commas, or in
     several columns, which are named after the classes and contain 0 or 1. An
-    empty cell means that no class applies. If no row has a class, examples for
-    prediction count as unlabeled, and a file for training or evaluation is
-    rejected.
+    empty cell means that no class applies. If no row has a class, prediction
+    examples count as unlabeled; a training or evaluation file is an error.
     """
 
     kind = "multilabel"

@@ -112,7 +112,7 @@ def read_lines(path: str) -> list[Line]:
 def has_cells(cells: list[str]) -> bool:
     """Return whether a line is part of a sentence.
 
-    Blank lines, and boundaries such as -DOCSTART-, are not.
+    Blank lines, and boundaries such as -DOCSTART-, are between sentences.
     """
     return any(map(str.strip, cells)) and cells[0] not in BOUNDARIES
 

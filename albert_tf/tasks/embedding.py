@@ -62,8 +62,8 @@ class Embedding(Task):
 
     There are three kinds of training examples: single texts, pairs or triplets,
     and pairs with scores. Two crops of a single text form a pair. Pairs without
-    scores and triplets are contrasted with the rest of the batch. A score is
-    the target for the cosine of the pair's vectors.
+    scores and triplets are contrasted with the other examples of the batch. A
+    score is the target for the cosine of the pair's vectors.
 
     Attributes:
       columns: the columns of tables; a `.txt` file has one text per line.
@@ -189,7 +189,7 @@ class Embedding(Task):
     def _score(self, row: Row, part: str) -> float | None:
         """Return the score of a pair, or None if it is optional and absent.
 
-        It is optional in prediction and if `label_column` is not set.
+        The score is optional in prediction, and if `label_column` is not set.
         """
         (column,) = self.columns.label
         if column not in row.values and (

@@ -291,7 +291,7 @@ class TagObjective(ClassObjective):
 
 
 class SpanObjective(TaskObjective):
-    """The objective if an answer's ends are predicted independently."""
+    """The objective if an answer's start and end have independent logits."""
 
     metrics, smooths, label_rank = (), False, 2
     token_outputs: ClassVar = {

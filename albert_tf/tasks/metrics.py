@@ -1,6 +1,6 @@
 """The official metrics of all tasks.
 
-The results equal those of scikit-learn and SciPy, which need not be installed.
+The results equal scikit-learn's and SciPy's, but neither need be installed.
 The entity metrics equal the output of CoNLL's script `conlleval`, and the
 answer scores equal those of the official scripts of SQuAD and CMRC 2018. The
 official scripts receive the reference answers and the predicted text for each
@@ -36,12 +36,12 @@ def negative_mse(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def class_counts(labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-    """Return how often each class is right, a label and a prediction, [3, C].
+    """Return counts [3, C] of correct predictions, labels and predictions.
 
     Args:
       labels: class numbers [N], or sets, 0/1 arrays [N, C]. For numbers, C is
         the number of classes that occur.
-      predictions: the same for the predictions.
+      predictions: the predicted class numbers or sets.
     """
     if np.ndim(labels) == 2:
         pair = labels, predictions
@@ -264,7 +264,7 @@ def token_f1(answer: str, prediction: str) -> float:
 
 
 def token_f1_or_none(answer: str, prediction: str) -> float:
-    """Return `token_f1`, but 1 if neither text has a word, as in SQuAD 2.0."""
+    """Return `token_f1`, or 1 if neither text has a word, as in SQuAD 2.0."""
     words = [normalize_answer(x).split() for x in (answer, prediction)]
     if not all(words):
         return float(words[0] == words[1])
@@ -373,13 +373,13 @@ def squad2(
     answered = np.array([bool(x) for x in answers])
     if threshold is None:
         threshold = decision_threshold(answers, predictions, null_odds)
-    silent = np.array(null_odds) > threshold
-    every = np.ones_like(answered)
-    kinds = {"": every, "HasAns_": answered, "NoAns_": ~answered}
+    predicts_none = np.array(null_odds) > threshold
+    all_questions = np.ones_like(answered)
+    kinds = {"": all_questions, "HasAns_": answered, "NoAns_": ~answered}
     raw = raw_scores(answers, predictions)
     metrics = {}
     for name, scores in zip(("exact", "f1"), raw, strict=True):
-        final = np.where(silent, ~answered, scores)
+        final = np.where(predicts_none, ~answered, scores)
         for kind, chosen in kinds.items():
             if chosen.any():
                 metrics[f"{kind}{name}"] = mean(final[chosen].tolist())

@@ -34,7 +34,7 @@ def softmax(logits: Array) -> Array:
 
 
 def sigmoid(logits: Array) -> Array:
-    """Return the probability for each logit."""
+    """Return the sigmoid of each logit."""
     xp = library(logits)
     if xp is not np:
         return xp.sigmoid(logits)

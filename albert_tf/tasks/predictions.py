@@ -117,7 +117,7 @@ def write_tsv(path: str, table: Iterable[Sequence[str]]) -> str:
 
 
 def number_text(number: float) -> str:
-    """Return text from which exactly the same float32 number can be read."""
+    """Format a number with enough digits to restore its float32 value."""
     return f"{number:.9g}"
 
 

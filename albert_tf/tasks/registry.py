@@ -360,7 +360,8 @@ def _is_file_name(name: str) -> bool:
 def _checked(task: Task) -> Task:
     """Return a task; raise `InputError` if a value is illegal for its kind.
 
-    Fine-tuning writes submissions to its output folder.
+    Names of submissions must contain no path, because fine-tuning writes them
+    to its output folder.
     """
     values, config = vars(task), vars(task.config)
     defaults = vars(type(task).config)

@@ -245,8 +245,8 @@ class Reader:
             text = answers[0][0]
             normalize = functools.partial(unicodedata.normalize, "NFKC")
             hint = (
-                "; it is there in another Unicode form, so normalize both "
-                "texts, for example with NFKC"
+                "; the context has another Unicode form of the answer, so "
+                "normalize both texts, for example with NFKC"
             ) * (normalize(text) in normalize(context))
             self.faults.append(
                 f"{where}: an answer must be in its context{hint}. Received: "
@@ -291,7 +291,7 @@ class Answer:
 def text_answer(
     context: str, window: Window, start: int, end: int
 ) -> tuple[str, tuple[int, int]]:
-    """Return a span's stripped text, and that text's position in the context.
+    """Return the stripped text of a span, and the text's start and end.
 
     Args:
       context: the context.

@@ -88,8 +88,8 @@ def split_words(text: str) -> list[str]:
 def words_in(row: Row, column: str, tags: Any) -> tuple[str, ...]:
     """Return the words in a row's cell, which contains a list or a text.
 
-    A text is split by `split_words`, or at spaces if only that results in one
-    word per tag. A text may be a JSON list.
+    A text is split by `split_words`. If only a split at spaces has one word per
+    tag, the text is split at spaces. A text may be a JSON list.
     """
     value = cell(row, column, "text_column")
     words = json_cell(value, list)

@@ -69,10 +69,11 @@ class Task(abc.ABC):
       is_pair: whether examples are pairs of texts.
       text_rank: the rank of an example's text: 0, or 1 for lists of words.
       unlabeled: whether the task can learn from texts without labels.
-      hub_class: the class of transformers with the same head.
+      hub_class: the class in `transformers` with the same head.
       hub_head: the prefix of the head's variables in this class, or "" if the
         class has no head.
-      problem_type: the class's option that tells apart kinds that share it.
+      problem_type: the option of `hub_class` that distinguishes the kinds with
+        this class, or "" if there is only one.
     """
 
     kind: ClassVar[str]
@@ -197,8 +198,8 @@ class Task(abc.ABC):
         from albert_tf.model.task_heads import MODELS
 
         model = MODELS[self.head_kind]
-        # Keras's name for the first model of a process; it would number the
-        # others, and the fingerprint of a checkpoint depends on the name.
+        # Keras would name a process's first model like this, and add numbers to
+        # later names. The fingerprint of a checkpoint depends on the name.
         name = re.sub(r"\B(?=[A-Z])", "_", model.__name__).lower()
         return model(
             config,
@@ -244,13 +245,13 @@ class Task(abc.ABC):
     def without_ids(self) -> "Task":
         """Return a copy of the task that reads rows without an id column.
 
-        A column that tells which words form a sentence is kept.
+        A column that names the sentence of each word is kept.
         """
         named = "id_column" in self.data_takes and not self.text_rank
         return self.with_columns({"id_column": ""}) if named else self
 
     def reopened(self) -> "Task":
-        """Return the task without settings that earlier training data fixed.
+        """Return the task without settings that training data determined.
 
         The result is for training on additional examples.
         """

@@ -118,8 +118,8 @@ class TaskConfig(Validated):
     )
     crop_rate: float | None = setting(
         None,
-        "Share of a text's tokens that each crop leaves out. Without pairs, "
-        "the model learns from two crops of each text; with 0, the two copies "
+        "Share of a text's tokens that each crop omits. Without pairs, the "
+        "model learns from two crops of each text; with 0, the two copies "
         "differ only in dropout.",
         means="0.3",
         minimum=0.0,

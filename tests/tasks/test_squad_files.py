@@ -131,7 +131,7 @@ def test_an_answer_in_another_unicode_form(tmp_path):
     """
     context = "He saw the cafe\u0301."
     for answer, message in (
-        ("caf\u00e9", "in its context; it is there in another Unicode form"),
+        ("caf\u00e9", "in its context; the context has another Unicode form"),
         ("bar", "in its context. Received"),
     ):
         path = write(tmp_path, question("q", [(answer, 11)]), context=context)
