@@ -119,7 +119,7 @@ def text_notes(
     Args:
       features: the examples.
       tokenizer: the model's tokenizer.
-      one_text_per_row: whether each text of an example has a row of its own.
+      one_text_per_row: whether each text of an example has a separate row.
     """
     lines = []
     empty = int(np.sum(features.second_starts <= 2))  # [CLS] and [SEP]

@@ -254,9 +254,9 @@ def check_results(
 ) -> None:
     """Raise an error if a folder has results that a run must not replace.
 
-    These are the summary of several seeds or tasks, and results that no
-    evaluation wrote: without the task in `metrics.json`, in a folder without a
-    fine-tuned model.
+    A run must not replace the summary of several seeds or tasks, or files that
+    no evaluation wrote. Files are from an evaluation if `metrics.json` names
+    the task, or if the folder contains a fine-tuned model.
 
     Args:
       folder: the output folder.

@@ -1,8 +1,8 @@
 """Fine-tuning, evaluation and prediction with a model directory.
 
-With `do_eval`, the final weights are those with the best main metric; they are
-in `best/` in the output directory. Without it, the final weights are the last
-weights or, with `ema_decay`, their moving average.
+With `do_eval`, the final weights are the weights with the best main metric, in
+the folder `best/` of the output directory. Without `do_eval`, they are the last
+weights or, with `ema_decay`, a moving average of the weights.
 """
 
 import dataclasses
@@ -154,8 +154,8 @@ def summary(runs: dict[int, Metrics]) -> Metrics:
 def write_summary(output_dir: str, task: Task, seeds: Iterable[int]) -> Metrics:
     """Write the `metrics.json` of all seeds; return the summary.
 
-    The summary covers all splits that each seed's folder has results for, from
-    the same file.
+    The summary covers the splits for which all seeds have results from the same
+    file.
 
     Args:
       output_dir: the folder that contains the runs' folders.
@@ -178,7 +178,7 @@ def write_summary(output_dir: str, task: Task, seeds: Iterable[int]) -> Metrics:
     runs = {seed: {k: run[k] for k in splits} for seed, run in stored.items()}
     values = summary(runs)
     metadata = {"task": task.name, "seeds": list(runs)}
-    # Evaluation, if there was one, determines the best run.
+    # If the runs were evaluated, the evaluation determines the best run.
     split = min(splits, key=lambda k: not k.startswith("eval"), default="")
     if split and task.main_metric in first[split]:
         best = max(runs, key=lambda seed: runs[seed][split][task.main_metric])

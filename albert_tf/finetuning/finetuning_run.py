@@ -118,8 +118,8 @@ def check_complete(s: Settings, metric: str, *jobs: Job) -> bool:
 
     The results, flags and model card must not name settings, examples or first
     weights that the run did not use. Different first weights are therefore an
-    error. If the run is complete, so are different training examples, and
-    settings that change the weights by more than rounding.
+    error. If the run is complete, it is also an error if the training examples
+    differ, or if settings change the weights by more than rounding.
 
     Args:
       s: the settings.
@@ -162,7 +162,7 @@ def check_complete(s: Settings, metric: str, *jobs: Job) -> bool:
 
 
 def earlier_task(output_dir: str, folder: str, job: Job) -> Task:
-    """Return the task of the model in a folder, or the job's if there is none.
+    """Return the task of the model in a folder, or else the job's task.
 
     Args:
       output_dir: the folder of the run.

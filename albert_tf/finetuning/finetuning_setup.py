@@ -73,7 +73,7 @@ def one_folder(*paths: str) -> bool:
 
 
 def _rate(name: str) -> dataclasses.Field:
-    """Return the setting of a dropout rate, by default the model's own."""
+    """Return the setting of a dropout rate; the default is the model's rate."""
     field = field_of(AlbertConfig, name)
     return variant(field, None, group=MODEL, means="the model's")
 
@@ -437,8 +437,8 @@ class Job:
 def _with_defined_classes(task: Task, data: DataConfig) -> Task:
     """Return a task with the classes that the training data define, if any.
 
-    Their order, and so their numbers, are those of the data set, which must
-    have been read before.
+    The classes keep their order in the data set, and so their numbers. The data
+    set must have been read before.
     """
     many_columns = len(data.label_column or ()) > 1
     if not task.has_classes or task.labels or many_columns:

@@ -203,7 +203,7 @@ def make_batches(
 
 
 def check_partners(s: Settings, job: Job, replicas: int) -> None:
-    """Raise an error if an example needs others in its micro-batch.
+    """Raise an error if micro-batches of one example have no useful loss.
 
     In a replica's micro-batch, other texts serve as the negatives of single
     texts and of pairs without scores.

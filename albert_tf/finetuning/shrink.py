@@ -109,7 +109,7 @@ def without_heads(
     weights: dict[str, np.ndarray],
     selected: dict[str, np.ndarray],
 ) -> tuple[AlbertConfig, dict[str, np.ndarray]]:
-    """Return a config and weights with only the kept heads.
+    """Return a config and weights with only the selected heads.
 
     Args:
       config: the architecture.

@@ -39,9 +39,8 @@ def weights_of_classes(
     """Return weights [C] for labels [N], or [C, 2] for label sets [N, C].
 
     Args:
-      labels: class indices [N], or 1 for each class in an example's set and 0
-        for the others [N, C]. For sets, each class has one weight for 0 and one
-        weight for 1.
+      labels: class indices [N], or sets [N, C], in which 1 marks the classes of
+        an example. For sets, each class has a weight for 0 and a weight for 1.
       task: the task with the classes.
       table: {label: weight}, or {} to balance the classes.
     """
