@@ -232,9 +232,9 @@ def test_dropout_follows_from_the_seed(rate):
 
 
 def test_no_two_places_share_a_dropout_mask(monkeypatch):
-    """Each dropout in the embeddings and in each block has its own seed.
+    """Each dropout in the embeddings and in each block has a different seed.
 
-    Only attention probabilities have the rate of attention.
+    Only attention probabilities have the dropout rate of attention.
     """
     rates, masks = [], []
 
@@ -258,7 +258,7 @@ def test_no_two_places_share_a_dropout_mask(monkeypatch):
 
 
 def test_dropout_follows_the_first_norm_and_precedes_the_others(monkeypatch):
-    """Embeddings are dropped after their norm; block outputs, before the sum.
+    """Dropout follows the embeddings' norm; in blocks, it precedes the sum.
 
     If everything is dropped, only the bias of the projection is left, and each
     block normalizes its input twice.

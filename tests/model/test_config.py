@@ -1,4 +1,4 @@
-"""Configs are read as in the release, and errors name mistakes."""
+"""Configs are read as in the release; errors name the mistake."""
 
 import dataclasses
 import json

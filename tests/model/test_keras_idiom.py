@@ -115,7 +115,7 @@ def test_inputs_are_a_dict_keywords_or_defaults():
 @pytest.mark.parametrize("kind", ["encoder", "beam"])
 @pytest.mark.parametrize("dtype", ["int8", "uint16", "int64"])
 def test_ids_have_any_integer_type(kind, dtype):
-    """Ids of any integer type, with a mask of another, give equal outputs."""
+    """Ids and masks of any integer types produce equal outputs."""
     model = LAYERS[kind]()
     ids, mask = BATCH["input_ids"], BATCH["input_mask"]
     for left, right in zip(

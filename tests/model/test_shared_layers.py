@@ -1,4 +1,4 @@
-"""Each form of the encoder loop gives the results of an unrolled loop."""
+"""Each form of the encoder loop computes the results of an unrolled loop."""
 
 import contextlib
 import dataclasses

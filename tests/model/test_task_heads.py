@@ -1,4 +1,4 @@
-"""Task heads compute the expected outputs from those of the encoder."""
+"""Task heads compute the expected results from the encoder's outputs."""
 
 import dataclasses
 
