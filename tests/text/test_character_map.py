@@ -54,7 +54,7 @@ SEQUENCES = [
 def reference(tokenizer, texts):
     """Return a list of the ids of each text, after normalization in Python."""
     proto = ModelProto.FromString(tokenizer.content)
-    # Repeated spaces become one, even those from a model's own map.
+    # Repeated spaces become one space, even spaces from a model's own map.
     proto.normalizer_spec.remove_extra_whitespaces = True
     model = sentencepiece.SentencePieceProcessor(
         model_proto=proto.SerializeToString()

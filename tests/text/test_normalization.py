@@ -25,9 +25,10 @@ from albert_tf.text.wordpiece import is_punctuation
 
 
 def test_spaces_of_sentencepiece():
-    """`SPACES` are white space and what SentencePiece turns into spaces.
+    """`SPACES` has white space and characters that become spaces.
 
-    The exceptions are ▁, which is visible, and U+FFFD, which stands for text.
+    SentencePiece converts these characters to spaces. The exceptions are ▁,
+    which is visible, and U+FFFD, which replaces text.
     """
     charsmap = read_model(english().content).normalizer_spec
     apply_map = map_function(charsmap.precompiled_charsmap)

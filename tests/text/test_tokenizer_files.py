@@ -132,8 +132,8 @@ def test_only_code_makes_compiled_rules_outdated(code, same, monkeypatch):
 def test_foreign_files_are_kept(copied, name, content, tmp_path):
     """A tokenizer is not saved beside files of another library or vocabulary.
 
-    A copy of its own vocabulary makes no difference. The error names the files,
-    and no file changes.
+    A copy of the tokenizer's vocabulary is not foreign. The error names the
+    files, and no file changes.
     """
     own = {english().file_name: english().content} if copied else {}
     contents = own | {name: content}
@@ -255,7 +255,7 @@ def test_not_a_sentencepiece_model(content, tmp_path):
 
 
 def test_one_vocabulary_must_be_given(tmp_path):
-    """Two vocabularies, no vocabulary or a missing file raises an error."""
+    """Two vocabularies, no vocabulary or a missing file raise an error."""
     path = write(tmp_path / "m", sentencepiece_model())
     with pytest.raises(InputError, match="Set exactly one of"):
         tokenizer_from_files(spm_model_file=path, vocab_file=path)

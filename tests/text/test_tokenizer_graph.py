@@ -174,7 +174,7 @@ def test_an_empty_batch_has_no_pieces(make):
 
 @pytest.mark.parametrize("options", [{}, {"do_lower_case": False}])
 def test_word_pieces_of_the_graph(options):
-    """The graph's ids and offsets are those of Python, even for long words."""
+    """The graph's ids and offsets equal Python's, even for long words."""
     tokenizer = chinese(**options)
     texts = [
         *(

@@ -239,7 +239,7 @@ def test_ids_may_be_arrays_and_texts_bytes():
 
 
 def test_pieces_without_text_are_not_words():
-    """Control pieces and unused pieces are not words, like special pieces."""
+    """Control pieces, unused pieces and special pieces are not words."""
     proto = ModelProto.FromString(english().content)
     size = len(proto.pieces)
     proto.pieces.add(piece="<s>", type=CONTROL)
