@@ -64,9 +64,9 @@ def test_a_damaged_checkpoint_is_skipped_and_named(
 
 
 def test_a_checkpoint_without_read_permission_is_not_damaged(folder):
-    """A checkpoint that may not be read raises an error that says so.
+    """A checkpoint without read permission raises an error.
 
-    Such a checkpoint does not count as damaged, so no older one is used.
+    Such a checkpoint does not count as damaged, so no older checkpoint is used.
     """
 
     def read(prefix):

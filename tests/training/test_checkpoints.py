@@ -64,8 +64,8 @@ def test_a_fingerprint_is_of_the_step_and_the_weights(saved):
 def test_equal_states_have_equal_fingerprints(tmp_path):
     """A fingerprint does not depend on what the process built before.
 
-    The same holds for the weights alone, and other weights have another
-    fingerprint.
+    The same holds for a checkpoint of only the weights. Different weights have
+    a different fingerprint.
     """
     task, found = find("sst-2"), []
     for folder, step in (("first", 5), ("again", 5), ("other", 6)):

@@ -304,7 +304,7 @@ def test_a_budget_counts_what_is_due():
     steps = round(162 / 0.9)
     assert clock.at(30) == 420 and clock.at(30 + steps) == pytest.approx(1000)
     assert clock.steps_to(1000, 30) == steps and clock.most(30) == steps / 2
-    # New durations, in seconds, replace those of before.
+    # New durations, in seconds, replace the old durations.
     clock.turn(30, {"evaluation": 3.0, "checkpoint": 10.0}, over=False)
     assert clock.left() == 200 - 26 - 2 * 3 - 10 - 3
     assert clock.steps_to(1000, 30) == round(155 / (0.5 + 0.3 + 0.4)) == 129

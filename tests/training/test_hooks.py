@@ -155,7 +155,7 @@ def test_trust_ratios_and_speed_are_measured(tmp_path):
 def test_hours_are_told_once_the_pace_is_measured(tmp_path, capfd, windows):
     """The hours left are printed only after a second window of steps.
 
-    The first window includes compilation, so it says nothing about the pace.
+    The first window includes compilation, so it does not show the pace.
     """
 
     class Stop(Hook):
@@ -178,9 +178,9 @@ def test_hooks_are_taken_as_they_come(form):
 
 
 def test_the_best_weights_are_kept(tmp_path):
-    """`best/` has the weights of the best evaluation, not those of the last.
+    """`best/` has the weights of the best evaluation, not of the last one.
 
-    The metric may be negative, as a correlation may.
+    The metric may be negative, for example a correlation.
     """
     scores, seen = iter([-0.1, -0.9]), []
     started = make_run(tmp_path)

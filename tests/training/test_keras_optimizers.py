@@ -247,7 +247,7 @@ def test_attributes_can_be_changed_before_training(changes, expected):
 
 
 def test_a_changed_limit_of_the_norm_clips():
-    """An update clips to an assigned limit as to one in the constructor."""
+    """An update clips to a limit that is assigned after construction."""
 
     def update(limit, assigned=None):
         layer = layer_with({"kernel": np.zeros((1, 1), "f4")})
@@ -293,7 +293,7 @@ def test_files_of_earlier_releases_load():
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16"])
 def test_variables_of_other_types(rule, dtype):
-    """Variables of other types change as float32 ones do, up to rounding."""
+    """Variables of other types change like float32 ones, up to rounding."""
     rng = np.random.default_rng(5)
     shapes = {"kernel": (3, 4), "bias": (5,)}
     values = {n: rng.normal(size=s) for n, s in shapes.items()}
@@ -319,7 +319,7 @@ def test_variables_of_other_types(rule, dtype):
 def test_gradients_belong_to_their_variables():
     """Gradients may come in any order, but not for another model.
 
-    The variables have equal shapes, so only their identity tells them apart.
+    The variables have equal shapes, so only their identity distinguishes them.
     """
     first, second = (
         layer_with({name: np.ones([2, 2], "f4") * n for n, name in pairs})

@@ -123,7 +123,7 @@ def test_a_card_of_a_pretrained_model(tmp_path):
 
     The card also states the step of these metrics, how many documents and
     sentences the last records have, how each folder of records was built, and
-    the notes in the history. The card of a converted folder says the same.
+    the notes in the history. The card of a converted folder states the same.
     """
     records = tmp_path / "records"
     records.mkdir()

@@ -122,7 +122,7 @@ MATRIX = "albert/encoder/ffn_0_0/output/kernel"
 @pytest.mark.parametrize("optimizer", RULES)
 @pytest.mark.parametrize("name", [MATRIX, "mlm/transform/kernel"])
 def test_only_included_variables_decay(optimizer, name):
-    """No rule decays an excluded variable, and every rule decays the others.
+    """Every rule decays all variables except excluded variables.
 
     The gradient is 0, so nothing else changes the variable.
     """

@@ -107,8 +107,8 @@ def test_records_that_fit_exactly_are_taken(size, is_noted, capsys):
 def test_ids_beyond_the_vocabulary(tmp_path):
     """Released records with ids outside the vocabulary raise errors.
 
-    Released records do not state the size of their vocabulary; it becomes that
-    of the model.
+    Released records do not state the size of their vocabulary, so the model's
+    size applies.
     """
     write(tmp_path / "a.tfrecord", map(example, (0, 1, 49)))
     (found,) = run_setup.read(str(tmp_path), tiny.CONFIG, True).values()
@@ -375,7 +375,7 @@ def test_a_users_hook_acts_after_evaluations_and_before_checkpoints(
 def test_a_run_that_stops_early_is_not_evaluated(data_dir, config, tmp_path):
     """With `do_eval`, only complete training is followed by an evaluation.
 
-    After SIGTERM or at `max_hours`, there is no time for it.
+    After SIGTERM or at `max_hours`, there is no time for an evaluation.
     """
 
     class Stop(Hook):

@@ -485,7 +485,7 @@ def test_only_lamb_is_said_to_have_trust_ratios(
 
 
 def test_a_run_that_begins_at_its_end_says_so(tmp_path, capsys):
-    """A new run with nothing to train prints that, as a resumed run does.
+    """A new run with nothing to train prints the note of a resumed run.
 
     With `init_state=run`, the restored step may be the last step.
     """
@@ -498,7 +498,7 @@ def test_a_run_that_begins_at_its_end_says_so(tmp_path, capsys):
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_an_older_checkpoint_names_folders(tmp_path, order):
-    """The positions of folders in an older checkpoint are read.
+    """Positions that an older checkpoint stores by folder are restored.
 
     If folders have equal records, these continue after the last example read.
     """

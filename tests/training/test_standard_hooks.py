@@ -242,7 +242,7 @@ ROWS = [
 def test_the_metrics_of_the_evaluation_are_drawn(
     monkeypatch, capsys, rows, names, chief
 ):
-    """The chief plots the metrics of evaluations, or else those of training.
+    """The chief plots the metrics of evaluations, or else of training.
 
     Warnings are not plotted. A note is printed if matplotlib is missing.
     """
@@ -331,7 +331,7 @@ def test_a_resume_replaces_only_its_own_notes(tmp_path):
 
 
 def test_each_scalar_is_written_once_at_its_step(tmp_path):
-    """Each split has its own events; a flush writes only what is new."""
+    """Each split has separate events; a flush writes only new values."""
     scalars = Scalars(str(tmp_path))
     scalars.write(3, "train", {"loss": 0.5, "rate": 0.25})
     scalars.write(5, "train", {"loss": 2.0})

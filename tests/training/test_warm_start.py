@@ -130,9 +130,9 @@ POSITIONS = "albert/embeddings/position_embeddings"
     ],
 )
 def test_positions_are_repeated_or_cut(tmp_path, positions, expected_text):
-    """A longer position table repeats the source's.
+    """A longer position table repeats the source's table.
 
-    A shorter table is the beginning of the source's.
+    A shorter table is the beginning of the source's table.
     """
     expected = saved(tmp_path, tiny.CONFIG)[POSITIONS]
     target = change(max_position_embeddings=positions)
@@ -237,7 +237,7 @@ def test_the_slots_and_the_step_can_be_taken_too(tmp_path):
 
 
 def test_a_run_to_continue_must_be_named():
-    """`init_state=run` alone is an error, not a new run."""
+    """`init_state=run` without a source is an error, not a new run."""
     with pytest.raises(InputError, match="needs an .*init_checkpoint=None$"):
         warm_start.check_warm_start(None, "run", tiny.CONFIG, None)
     warm_start.check_warm_start(None, "weights", tiny.CONFIG, None)

@@ -1,4 +1,4 @@
-"""Connection of workers, and errors about missing workers."""
+"""Connecting workers, and errors about missing workers."""
 
 import faulthandler
 import json
