@@ -294,7 +294,7 @@ def test_own_files_and_columns_go_before_official_ones(tmp_path):
 def test_the_file_of_predictions(tmp_path):
     """A prediction file has one line per example, with all probabilities.
 
-    It has the labels only if all are known.
+    The file has labels only if all labels are known.
     """
     task, examples = trained(tmp_path, "classification", 'x"y', "z", "z")
     logits = np.array([[0, 1], [2, 0], [0, 3]], np.float32)

@@ -89,7 +89,7 @@ def test_the_window_with_most_context(number, size, stride):
 def test_windows_of_a_book_fit_into_memory():
     """For 200,000 tokens, `best_windows` needs less than 10 MB of memory.
 
-    Memory quadratic in the length would be 2.5 GB.
+    If memory grew with the square of the length, it would need 2.5 GB.
     """
     number = 200_000
     windows = make_windows(number, 381, 128)

@@ -184,7 +184,7 @@ def test_labels_that_are_none(tmp_path, name, label, message):
 def test_no_class_applies_to_an_empty_cell(tmp_path):
     """An empty cell means no classes, but not all cells may be empty.
 
-    White space does not make a cell less empty.
+    A cell that contains only white space is empty.
     """
     for ending in (".tsv", ".jsonl"):
         cells = ["x,y", "", " "]
@@ -438,7 +438,7 @@ def test_columns_of_numbers_in_another_order(tmp_path):
 
 
 def test_the_model_of_a_single_named_number():
-    """A number that has a name keeps its axis; one without a name has none."""
+    """A named number keeps its axis; an unnamed number has no axis."""
     logits = np.zeros([3, 1])
     for labels, shape in (((), (3,)), (("x",), (3, 1))):
         task = named("regression", labels)

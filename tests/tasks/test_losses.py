@@ -242,7 +242,7 @@ def test_losses_of_rated_pairs(is_unit):
 def test_losses_of_matches(number, is_unit):
     """A text's match competes with the matches and negatives of all rows.
 
-    Those of padding do not compete.
+    Rows of padding do not compete.
     """
     how = {"temperature": 0.2, "unit_length": is_unit}
     objective = objective_of("embedding", **how)

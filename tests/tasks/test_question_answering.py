@@ -51,7 +51,7 @@ def test_a_window_has_all_of_an_answer_or_none(window, expected):
 
 
 def test_an_answer_that_the_tokenizer_drops():
-    """An answer between two tokens is labeled with the next token alone."""
+    """An answer between two tokens is labeled with only the next token."""
     context = np.array([[7, 8], [0, 4], [2, 6]])  # ids, starts and ends
     question = Question("a", "", "ab\u200b\u200bcd", ("\u200b",), (2, 3))
     assert label(question, context, slice(0, 2), 3) == (4, 4)

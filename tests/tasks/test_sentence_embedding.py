@@ -112,7 +112,7 @@ def test_retrieval_by_hand():
 
 
 def test_pairs_may_have_the_same_match():
-    """Each query is compared with its own match, even if another has it too."""
+    """Each query is compared with its match, even if queries share a match."""
     names = {"e": [1.0, 0.0], "n": [0.0, 1.0], "d": [0.6, 0.8]}
     pairs = ("n", "d"), ("e", "d"), ("n", "e"), ("d", "n")
     examples = [Texts("", pair, None, True) for pair in pairs]
@@ -139,7 +139,7 @@ def test_the_length_of_a_vector_changes_no_rank():
 def test_scores_are_cosines_for_the_most_alike(tokenizer):
     """The labels of rated pairs are scores divided by the largest score.
 
-    The sign of a score does not count for its size.
+    Scores are compared by absolute value.
     """
     examples = [Texts("", ("a", "b"), x, True) for x in (0.0, 2.0, 5.0)]
     features = TASK.features(examples, tokenizer)
@@ -155,7 +155,7 @@ def test_scores_are_cosines_for_the_most_alike(tokenizer):
 def test_columns_of_texts_in_memory():
     """Two lists of texts may have scores; one or three lists may not.
 
-    Of columns with names, the first two have scores.
+    If columns have names, a score applies to the first two columns.
     """
     names = ("text", "text_pair", "negative")
     for width in (1, 2, 3):
@@ -179,7 +179,7 @@ def test_how_vectors_are_made():
 def test_which_texts_must_differ():
     """Unrated pairs and triplets in a batch must have different texts.
 
-    A triplet or rated pair has a useful loss even if it is alone in a batch.
+    A triplet or rated pair has a useful loss even in a batch of one example.
     """
     for texts, score, apart, alone in (
         (("a",), None, None, False),

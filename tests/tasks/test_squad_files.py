@@ -118,7 +118,7 @@ def test_malformed_questions(tmp_path, broken, parts):
 def test_two_questions_of_one_name(names, tmp_path):
     """Two questions that share an `id` raise an error.
 
-    A number is the same name as its text, because predictions are text.
+    A number and its text are the same `id`, because predictions are text.
     """
     with pytest.raises(InputError, match=f"unique `id`.*{names[1]!r}$"):
         read(tmp_path, *map(question, names))
@@ -241,7 +241,7 @@ def test_a_text_that_looks_like_json_is_an_answer(tmp_path):
 def test_printed_answers_are_not_an_answer(tmp_path, part):
     """Answers as Python prints them, which pandas writes, are an error.
 
-    As a text, they would be a wrong answer, even to a question without one.
+    As a text, they would be a wrong answer, even to an unanswerable question.
     """
     path = tmp_path / "t.csv"
     for answers in (
@@ -285,7 +285,7 @@ def test_compressed_questions(tmp_path):
 def test_an_answer_has_no_spaces_at_its_ends():
     """An answer's span in the context does not include outer spaces.
 
-    Nor does it include joiners and marks without width at its ends.
+    The span also excludes zero-width joiners and marks at its ends.
     """
     starts, ends = np.array([0, 3, 6]), np.array([3, 6, 10])
     window = Window(4, starts, ends, np.ones(3, bool))
@@ -301,7 +301,7 @@ def test_an_answer_has_no_spaces_at_its_ends():
 def test_equal_texts_are_one_answer():
     """Of several spans with the same text, only the best one is an answer.
 
-    The scores of starts and ends are written under their own names.
+    The scores of starts and ends are written under separate names.
     """
     every = np.ones(3, bool)
     windows = [Window(1, np.array([0, 2, 4]), np.array([1, 3, 5]), every)]

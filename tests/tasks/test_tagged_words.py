@@ -180,7 +180,7 @@ def test_rows_with_a_word_each(cells, names, column, expected):
 
 
 def test_rows_without_words():
-    """A sentence without words is kept for prediction, and only for it.
+    """A sentence without words is kept only for prediction.
 
     This does not depend on other sentences.
     """
