@@ -25,7 +25,7 @@ def repeat(copy, pretrained, opinions):
 
 
 def test_a_refused_run_leaves_the_folder_as_it_was(copy, repeat):
-    """A run that is refused because its folder is in use writes no flags."""
+    """A run that fails because its folder is in use writes no flags."""
     before = contents(copy)
     with files.locked(str(copy), "output_dir"):
         message = refusal(**repeat, random_seed=7)
@@ -115,8 +115,8 @@ def test_a_run_does_not_claim_other_first_weights(
 ):
     """In a run's folder, a different `model_dir` or `init` is an error.
 
-    Otherwise, the run would keep its weights and report their results as those
-    of the other model or of random weights.
+    Otherwise, the run would keep its weights, and attribute their results to
+    the other model or to random weights.
     """
     repeat |= {"num_train_steps": steps}
     before = contents(copy)

@@ -45,7 +45,7 @@ def test_classes_are_counted(words):
 
 
 def test_large_numbers_are_noted(words):
-    """A note suggests to scale labels that no usual run reaches from 0."""
+    """A note suggests scaling labels that no usual run reaches from 0."""
     task = find("regression")
     for labels in ([0.0, 5.0], [-1.0, 10.0], [[0.5, -7.0], [1.0, 3.0]]):
         assert notes(task, features([4, 5], labels=labels), words) == []

@@ -136,9 +136,9 @@ def test_the_best_seed_is_that_of_the_evaluation(tmp_path, monkeypatch):
 def test_the_summary_is_of_what_each_seed_has(tmp_path, monkeypatch):
     """The summary covers the splits for which every seed has results.
 
-    They must be results on the same file. Those of an earlier run count as long
-    as they are in the seeds' folders, from which `write_report` drops those of
-    earlier weights.
+    The results must be on the same file. Results of an earlier run count if
+    they are in the seeds' folders; `write_report` drops results of earlier
+    weights from these folders.
     """
     stored = {
         7: {"eval": {"accuracy": 0.5}, "predict": {"accuracy": 0.75}},

@@ -40,7 +40,7 @@ def test_the_loss_of_a_split_is_weighted():
 def test_only_evaluation_tunes_a_task(name):
     """Test splits use the threshold that an evaluation found.
 
-    Even if they have labels, they do not tune it.
+    Test splits do not tune the threshold, even if they have labels.
     """
     outputs = {"task_loss": np.ones(1), "loss_weights": np.ones(1)}
     task, score = mock.Mock(), {"f1": 0.5}
@@ -92,10 +92,10 @@ def report(folder, values, fingerprint, writes=True):
 
 
 def test_each_split_has_metrics_and_files_of_its_own(tmp_path):
-    """Splits do not share metrics or predictions; unlabeled ones have none.
+    """Each split has separate predictions and, if labeled, metrics.
 
-    Metrics of other weights are dropped, and those of the same weights are
-    kept unless the split is evaluated again.
+    Metrics of other weights are dropped. Metrics of the same weights are kept
+    unless the split is evaluated again.
     """
     scores = {name: {"accuracy": i / 4} for i, name in enumerate(MNLI[:3])}
     found = report(tmp_path, scores | {"predict_x": {}}, "one")

@@ -222,7 +222,7 @@ def test_an_unknown_label_to_evaluate(pretrained, opinions, tmp_path):
 
 @pytest.mark.slow
 def test_the_output_of_another_task(pretrained, opinions, copy, tmp_path):
-    """A run is refused if its output folder contains another task's model.
+    """A run fails if its output folder contains another task's model.
 
     The tasks have different labels.
     """

@@ -168,7 +168,7 @@ def test_every_setting_with_a_change_is_a_fact(monkeypatch):
 
 @pytest.mark.parametrize("bucketing", ["none", "evaluation", "all"])
 def test_facts_of_examples_and_their_order(bucketing):
-    """Facts tell which examples a run used, and whether they were sorted.
+    """Facts state which examples a run used, and whether they were sorted.
 
     The number of examples may be equal although the examples differ.
     """

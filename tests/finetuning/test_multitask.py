@@ -248,8 +248,8 @@ def test_portions_are_of_equal_parts(
 def test_a_task_does_not_replace_another_run(data_dir, pretrained, tmp_path):
     """A run of several tasks rejects a folder with a single task's model.
 
-    Its own models would replace that model, whose `best/` would then be read
-    instead of them.
+    The run's models would replace that model, but later runs would still read
+    the old weights in `best/`.
     """
     s, jobs = prepared(arguments(data_dir, pretrained, tmp_path))
     job, folder = jobs["rte"], str(tmp_path / "rte")
@@ -427,8 +427,9 @@ def test_metrics_of_several_tasks_are_of_the_current_weights(
 ):
     """A run that continues without an evaluation drops the earlier metrics.
 
-    They are of other weights. This holds for each task's folder too. A complete
-    run that is repeated without an evaluation keeps them.
+    These metrics belong to other weights. The same applies to each task's
+    folder. If a complete run is repeated without an evaluation, it keeps its
+    metrics.
     """
     output = tmp_path / "o"
     values = arguments(data_dir, shallow, output, num_train_steps=1)
@@ -447,7 +448,7 @@ def test_metrics_of_several_tasks_are_of_the_current_weights(
 def test_a_run_that_is_refused_changes_nothing(
     kind, together, data_dir, finished, tmp_path, capsys
 ):
-    """A run that is refused does not change the model in its output folder.
+    """A run that fails does not change the model in its output folder.
 
     The note on the learning rate is printed once, not for each task.
     """

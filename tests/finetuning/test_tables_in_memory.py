@@ -135,7 +135,7 @@ def labels_of(pretrained, task, source):
 def test_classes_of_a_data_set_keep_their_numbers(kind, pretrained, tmp_path):
     """The labels are the classes that a data set defines, in its order.
 
-    So the numbers in its column of labels are those of the model.
+    The numbers in its label column are therefore the model's class numbers.
     """
     datasets = pytest.importorskip("datasets")
     label = datasets.ClassLabel(names=CLASSES)
@@ -195,8 +195,8 @@ def test_errors_of_tables_with_classes(
 ):
     """A table is read before the classes that its schema defines.
 
-    So the errors are those of any other table. A data set that defines one
-    class has too few, as a file with one label has.
+    The errors are therefore the same as for any other table. A data set that
+    defines only one class raises the same error as a file with one label.
     """
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
