@@ -301,7 +301,7 @@ def test_a_setting_has_one_home():
 def test_the_last_value_of_a_flag_counts(tmp_path):
     """If a flag occurs twice, also in a flagfile, the last value counts.
 
-    `--help` says so, because a flagfile contains the folder to write to.
+    `--help` states this rule, because a flagfile contains the output folder.
     """
     path = tmp_path / "run.flags"
     path.write_text("--model_dir=m\n--steps=3\n")

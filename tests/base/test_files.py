@@ -333,7 +333,7 @@ def test_a_folder_with_a_comma_may_contain_matches(folder):
 
 
 def test_a_list_may_contain_a_path_with_a_comma(folder):
-    """In a list, `?` stands for a comma in a path; the error says so."""
+    """In a list, `?` matches a comma in a path; the error suggests `?`."""
     (folder / "x,y.txt").touch()
     found = files.glob(f"{folder}/x?y.txt,{folder}/b.txt", "`input_file`")
     assert found == [f"{folder}/b.txt", f"{folder}/x,y.txt"]

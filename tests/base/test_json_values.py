@@ -30,7 +30,7 @@ VALUES = {"parts": {"a": [{"size": 3}]}, "rate": 1, "names": ["x"]}
 
 
 def test_a_document_becomes_a_dataclass():
-    """Objects become dataclasses and lists tuples; defaults may be missing."""
+    """Objects become dataclasses, lists become tuples, and defaults apply."""
     assert typed(Document, VALUES, "x") == Document(
         {"a": (Part(3),)}, 1, ["x"], None, {}
     )

@@ -24,7 +24,7 @@ FIND = "importlib.util.find_spec('keras')"  # does not import Keras
     ],
 )
 def test_names_are_there_once_keras_is(order, tmp_path):
-    """Keras knows this package's classes once both packages are imported.
+    """Keras finds this package's classes once both packages are imported.
 
     The order of the imports does not matter.
     """

@@ -98,7 +98,7 @@ USES = {
 
 def test_every_package_has_a_use():
     """The error for each missing package is tested, with two exceptions."""
-    # Whatever uses phonemizer also uses espeakng_loader.
+    # Every function that uses phonemizer also uses espeakng_loader.
     others = {"matplotlib", "espeakng_loader"}
     assert {*USES} | others == set(packages.SOURCES)
 

@@ -208,7 +208,7 @@ program.run(main)
 
 @pytest.mark.parametrize("closed", ["2", "012"])
 def test_a_program_runs_without_standard_streams(closed, tmp_path):
-    """What libraries print never ends up in a file if streams are closed."""
+    """If streams are closed, the output of libraries never goes to a file."""
     process = subprocess.Popen(
         [sys.executable, "-c", WITHOUT_STREAMS],
         cwd=tmp_path,

@@ -61,7 +61,7 @@ def test_values_that_are_now_derived_are_left_out(name, value):
 
 @pytest.mark.parametrize("name", REMOVED)
 def test_flags_of_the_program_itself_stay(name):
-    """A program keeps its flag even if others removed one of the same name.
+    """A program keeps a flag even if other programs removed the same name.
 
     Arguments without dashes, and those after `--`, are not mistaken for flags.
     """

@@ -142,10 +142,10 @@ def test_a_folder_takes_nothing_of_a_killed_process(folder):
 
 
 def test_folders_of_killed_processes_are_removed(folder):
-    """A new folder's neighbors from killed processes go; others stay.
+    """Temporary folders of killed processes beside a new folder are removed.
 
-    Others are the folders of living processes, which are empty until they are
-    locked, and folders with other names.
+    Folders of living processes, which are empty until they are locked, and
+    folders with other names are kept.
     """
     path, end = str(folder / "sub"), ".tmp7-0123abcd"
     stale = [path + end, f"{path}.old{end}"]
