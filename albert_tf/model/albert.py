@@ -68,7 +68,7 @@ class AlbertEmbeddings(ConfiguredLayer):
     def call(self, input_ids, segment_ids, seed=None):
         """Return the embedding output [B, T, E] and encoder input [B, T, H].
 
-        With `embedding_norm="hidden"`, or if E = H, they are the same tensor.
+        With `embedding_norm="hidden"`, or if E = H, both are the same tensor.
         """
         rate = self.config.hidden_dropout_prob
         x = tf.gather(self.word_embeddings, input_ids)  # [B, T, E]

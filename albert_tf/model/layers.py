@@ -247,8 +247,8 @@ class AlbertNetwork(TakesIds, ConfiguredLayer):
 
     def __init__(self, config: AlbertConfig, **kwargs):
         super().__init__(config, **kwargs)
-        # Keras would draw this seed from Python's random generator, and the
-        # draw would change the initial weights.
+        # Keras would draw this seed from Python's random generator, which would
+        # change the initial weights.
         first = int(np.random.randint(2**31))
         self.seed_generator = keras.random.SeedGenerator(first)
 

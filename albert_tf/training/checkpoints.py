@@ -273,7 +273,7 @@ def restore_latest(
 
 
 def for_inference(model_dir: str) -> str:
-    """Return the prefix of the best checkpoint, if any, or of the newest."""
+    """Return the prefix of the best checkpoint, or else of the newest one."""
     prefix = latest(files.join(model_dir, BEST)) or latest(model_dir)
     rule = "A model directory must contain a checkpoint (`ckpt-*` and the file "
     require(prefix, f"{rule}`checkpoint`). Received: {model_dir}")

@@ -415,7 +415,7 @@ def cpu_products(path: str = "/proc/cpuinfo") -> set[str]:
 
 
 def fast_bfloat16() -> tuple[bool, str]:
-    """Return whether bfloat16 is faster on this machine, and the reason."""
+    """Return whether bfloat16 is faster than float32 here, and the reason."""
     if gpus := tf.config.list_physical_devices("GPU"):
         details = tf.config.experimental.get_device_details(gpus[0])
         capability = details.get("compute_capability", (0, 0))
@@ -435,7 +435,7 @@ def faster(strategy: tf.distribute.Strategy) -> tuple[str, str]:
     fast, reason = fast_bfloat16()
     slow = any_process(strategy, not fast)
     if slow and fast:
-        reason = "another worker has a slower device for bfloat16"
+        reason = "bfloat16 is not faster on another worker"
     return "float32" if slow else "bfloat16", reason
 
 

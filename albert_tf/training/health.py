@@ -81,9 +81,9 @@ class NotFinite(InputError):
 def require_finite(*values: np.ndarray) -> None:
     """Raise `NotFinite` unless a model's outputs or losses are finite.
 
-    Weights that are finite may still be too large to compute with. Without the
-    error, the model would predict the first class, and a metric such as the
-    accuracy would look valid.
+    Finite weights may be so large that outputs overflow. Without the error, the
+    model would predict the first class, and a metric such as the accuracy would
+    look valid.
     """
     if not all(np.isfinite(x).all() for x in values):
         raise NotFinite(
@@ -196,8 +196,8 @@ def loss_notes(
       settled: the rows since warm-up.
       what: the name of the loss in the warning.
       loss, accuracy: the names of the columns in the rows.
-      frequencies_only: an accuracy slightly above that of a model that predicts
-        by frequency alone.
+      frequencies_only: an accuracy slightly above the accuracy of predicting by
+        frequency alone.
     """
     notes = {}
     halves = windows(settled, 2)
@@ -290,8 +290,8 @@ class Monitor:
 def label_notes(rows: list[dict]) -> dict[str, str]:
     """Return {kind: warning} if a phoneme model has nothing to learn, else {}.
 
-    This is the case if no symbol is predicted, or if the word accuracy is too
-    good for real text.
+    There is nothing to learn if no symbol is predicted, or if the word accuracy
+    is too good for real text.
     """
     rows = [row for row in rows if "steps" in row]
     notes, last = {}, rows[-1] if rows else {}

@@ -175,7 +175,7 @@ def draw_curves(history: History, directory: str, names: tuple) -> None:
 class Scalars:
     """TensorBoard scalars of a run, with a folder for each split.
 
-    Scalars are buffered until `flush`, because on a store such as `gs://`,
+    Scalars are buffered until `flush`, because in remote storage (`gs://`),
     every write uploads the whole file again. This class writes the same events
     as `tf.summary.scalar`, which would need TensorBoard. Only `flush` imports
     TensorFlow, because some runs do not need TensorFlow.

@@ -131,7 +131,7 @@ class Log(Hook):
 
 
 class Evaluate(Hook):
-    """A hook that evaluates the model, with averaged weights if any exist.
+    """A hook that evaluates the model with its averaged weights, if any.
 
     Args:
       every: steps between two evaluations.
@@ -155,7 +155,7 @@ class Evaluate(Hook):
 
 
 def keep_evaluated(run: Run) -> None:
-    """Write the weights, or their averages if there are any, to `best/`."""
+    """Write the averaged weights, or else the current weights, to `best/`."""
     with run.trainer.evaluated_weights():
         folder = files.join(run.output_dir, checkpoints.BEST)
         checkpoints.save(folder, run.trainer.weights, run.step)

@@ -109,7 +109,7 @@ class Released(Optimizer):
 
     @property
     def global_clipnorm(self) -> float | None:
-        """The largest norm of the gradients, which can also be changed."""
+        """The largest gradient norm, which can be changed before training."""
         return self.config.clip_norm or None
 
     @global_clipnorm.setter
@@ -175,7 +175,7 @@ class Released(Optimizer):
 
 @registered
 class Lamb(Released):
-    """LAMB as used to train ALBERT; `keras.optimizers.Lamb` differs from it.
+    """LAMB as used to train ALBERT, unlike `keras.optimizers.Lamb`.
 
     The default rate is the paper's rate for batches of 4,096 examples. The
     other arguments are those of `AdamW`; variables without weight decay have no

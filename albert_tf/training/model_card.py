@@ -20,7 +20,7 @@ from albert_tf.training.history import HEALTH, HISTORY_FILE, History
 from albert_tf.training.phases import folders
 
 CARD = "README.md"
-# A card with this line is overwritten; a card without it belongs to the user.
+# A card with this line is overwritten; any other card belongs to the user.
 MARK = "<!-- Written by albert_tf; remove this line to keep what you edit. -->"
 
 # Hugging Face's pipelines and classes, by kind of task. Other kinds have the
@@ -49,7 +49,7 @@ COUNTED = ("documents", "sentences", "tokens")  # in the records' statistics
 
 
 def number(value: object) -> str:
-    """Format a number in a short form, such as 1,000; convert other values."""
+    """Format a number, such as 1,000; convert any other value to text."""
     if isinstance(value, float):
         return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
     whole = isinstance(value, int) and not isinstance(value, bool)

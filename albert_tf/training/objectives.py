@@ -57,8 +57,8 @@ def report_of(
 def pair_weights(batch: Batch) -> tf.Tensor:
     """Return the weights [B] of examples in the loss on sentence order.
 
-    The weight of an example with a single segment is 0. Other examples have
-    their weights from the batch.
+    The weight of an example with a single segment is 0. Other examples keep
+    their weights.
     """
     paired = tf.reduce_max(batch["segment_ids"], axis=1) > 0
     return batch["example_weights"] * tf.cast(paired, tf.float32)
@@ -126,7 +126,7 @@ class PretrainingObjective:
             ),
         }
         # The logits over V pieces are the largest tensor of a small model, so
-        # their loss is fused where XLA compiles parts of the step.
+        # their loss is fused if XLA compiles parts of the step.
         compiled = model.albert.encoder.xla.pieces
         loss_of = ops.fused_cross_entropy if compiled else cross_entropy
         sums, metrics = {}, {}

@@ -145,8 +145,8 @@ def with_rate(optimizer, training):
     The rate grows with the square root of the batch size.
 
     Args:
-      optimizer: the settings of the optimizer.
-      training: the settings of the training, with the batch size.
+      optimizer: the optimizer settings.
+      training: the training settings, with the batch size.
     """
     if optimizer.learning_rate != "auto":
         return optimizer

@@ -216,7 +216,7 @@ class Run:
         )
 
     def nothing_left(self) -> str:
-        """Return a message for a run that was complete when it was resumed."""
+        """Return a message for a run that began with no steps left."""
         last = min(self.last, self.clock.last_step(self.step))
         return (
             f"Nothing left to train: {self.step} steps are complete, and the "
@@ -368,7 +368,7 @@ class StopOnSignal(Hook):
     """A hook that stops a run on SIGTERM (sent before preemption) or Ctrl-C.
 
     A second Ctrl-C raises `KeyboardInterrupt` without saving. Outside the
-    `with` block and in other threads, signals keep their usual meaning. A
+    `with` block and in other threads, signals keep their usual effect. A
     process that ignores Ctrl-C, such as a script's background job, still
     ignores it.
 

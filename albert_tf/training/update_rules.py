@@ -111,7 +111,7 @@ def muon_update(w, g, m, decay: float, dtype: str):
 
 
 class Rule(NamedTuple):
-    """Adam's update rule, or a variant of it if an attribute is true.
+    """Adam's update rule or, if an attribute is true, a variant of this rule.
 
     Attributes:
       has_trust_ratio: whether the trust ratio scales the updates.

@@ -7,8 +7,8 @@ separately. In this module, position embeddings start as waves, for which a
 shift by one position is the same rotation everywhere
 (https://arxiv.org/abs/1706.03762, Section 3.5), and heads start with such
 rotations. One more head starts by attending to other occurrences of the same
-word; without this head, a small model does not learn to compare two texts. All
-of these weights are ordinary weights, which training may change.
+word; without this head, a small model does not learn to compare two texts.
+Training may change all of these weights.
 
 Shapes: T positions, W position width, H hidden width, D head width, E embedding
 width, V vocabulary.
@@ -60,9 +60,9 @@ LONGEST_WAVE = 1024  # in positions
 def frequencies(count: int, seed: int) -> np.ndarray:
     """Return the frequencies of waves in radians per position, highest first.
 
-    Half of the frequencies cover the range from pi to 0 evenly, each drawn at
-    random from its own interval so that no two distances look alike; the other
-    half are geometrically spaced long waves.
+    Half of the frequencies cover the range from pi to 0: one is drawn at random
+    from each of several equal intervals, so no two distances look alike. The
+    other half are long waves with geometric spacing.
     """
     short = count // 2
     jittered = np.arange(short) + np.random.default_rng(seed).uniform(
@@ -183,7 +183,7 @@ def look_at_neighbors(
 def has_room_for_repeats(albert: AlbertModel) -> bool:
     """Return whether the embeddings suit a head that attends to repeats.
 
-    They must be wide enough, and be normalized before they are projected.
+    The embeddings must be wide enough, and normalized before the projection.
     """
     config = albert.config
     wide = config.embedding_size >= 2 * config.head_size >= 16
@@ -191,7 +191,7 @@ def has_room_for_repeats(albert: AlbertModel) -> bool:
 
 
 def reserved_indices(width: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the dimensions reserved for positions, and those for words.
+    """Return the dimensions reserved for positions and for words.
 
     The D / 2 dimensions of every second short wave are reserved for positions,
     and the last D / 2 - 1 dimensions for words.

@@ -151,8 +151,8 @@ class PretrainingConfig:
     do_train: bool = variant(DO_TRAIN, True)
     do_eval: bool = variant(
         DO_EVAL,
-        help="Evaluate the newest checkpoint: with do_train, when the run is "
-        "complete; without do_train, without writing any file.",
+        help="Evaluate the newest checkpoint. With do_train, evaluate when the "
+        "run is complete; without do_train, no file is written.",
     )
     compat: str = variant(
         COMPAT_FLAG,
@@ -262,7 +262,7 @@ def check_alike(folders: Folders) -> None:
 
 
 def check_readers(folders: Folders, devices: DistributionConfig) -> None:
-    """Raise an error if hosts without Python would mask dynamic records."""
+    """Raise an error if hosts that run no Python must mask records."""
     dynamic = [f for f in folders if folders[f].masking(TRAIN) == DYNAMIC]
     require(
         not (dynamic and distribution.reads_remotely(devices)),

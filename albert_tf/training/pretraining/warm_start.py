@@ -237,7 +237,7 @@ def check_source(
 
 
 def _kind(vocabulary: Vocabulary | None) -> str:
-    """Name the kind of a vocabulary."""
+    """Return the kind of a vocabulary, for an error message."""
     if isinstance(vocabulary, symbols.SymbolTable):
         return "phoneme symbols"
     return "a tokenizer" if vocabulary else "no tokenizer"
