@@ -161,10 +161,7 @@ def _is_unspaced(character: str) -> bool:
 
 
 def word_notes(sentences: Sequence[Sequence[str]]) -> list[str]:
-    """Return a list with a note if the words' script does not use spaces.
-
-    Otherwise, the list is empty.
-    """
+    """Return [note] if the words' script does not use spaces, otherwise []."""
     pairs = [
         (left, right)
         for words in sentences

@@ -1,6 +1,6 @@
 """The official metrics of all tasks.
 
-The results equal scikit-learn's and SciPy's, but neither need be installed.
+The results equal scikit-learn's and SciPy's, but need neither package.
 The entity metrics equal the output of CoNLL's script `conlleval`, and the
 answer scores equal those of the official scripts of SQuAD and CMRC 2018. The
 official scripts receive the reference answers and the predicted text for each
@@ -36,7 +36,7 @@ def negative_mse(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def class_counts(labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-    """Return counts [3, C] of correct predictions, labels and predictions.
+    """Count each class's correct predictions, labels and predictions, [3, C].
 
     Args:
       labels: class numbers [N], or sets, 0/1 arrays [N, C]. For numbers, C is
@@ -335,7 +335,7 @@ def decision_threshold(
     predictions: Sequence[str],
     null_odds: Sequence[float],
 ) -> float:
-    """Return the threshold of the null odds that gives the best F1.
+    """Return the threshold of the null odds with the best F1.
 
     The threshold is halfway between the odds of the last question to answer and
     the odds of the next question, so no answer depends on rounding. The

@@ -233,7 +233,7 @@ class Reader:
     def _span(self, context: str, answers: list, where: str) -> tuple[int, int]:
         """Return the span of the first answer that occurs in the context.
 
-        The result is (0, 0) if no answer occurs, which is a fault in training.
+        The result is (0, 0) if no answer occurs, which is an error in training.
         Misplaced and missing answers are counted.
         """
         for text, start in answers:

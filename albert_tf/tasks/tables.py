@@ -336,7 +336,7 @@ def marked_spans(row: Row) -> Row:
             f"`{span}_index`, where the text has {text[start:end]!r}.",
             **{f"{span}_text": repr(words), f"{span}_index": start},
         )
-        # Where two marks meet, the mark that ends a span comes first.
+        # If two marks meet, the mark that ends a span comes first.
         marks += [(start, 1, before), (end, 0, after)]
     for position, _, mark in sorted(marks, reverse=True):
         text = text[:position] + mark + text[position:]

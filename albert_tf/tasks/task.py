@@ -1,4 +1,4 @@
-"""The base class of tasks: files, features, and answers from outputs.
+"""The base class of tasks, which define files, features, losses and answers.
 
 A kind of task (classification, ...) is a subclass of `Task`. The subclass needs
 only NumPy, so a LiteRT model can answer without TensorFlow; the layers are in
