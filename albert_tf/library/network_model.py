@@ -5,6 +5,7 @@ Shapes: B batch, C choices, T tokens.
 
 import contextlib
 import functools
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from albert_tf.base.errors import require
+from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import as_type
 from albert_tf.library.base_model import ModelWithTokenizer
 from albert_tf.library.feature_batches import LABELS
@@ -54,8 +55,23 @@ def checked_smoothing(value: Any, objective: TaskObjective, loss: Any) -> float:
     return smoothing
 
 
+@contextlib.contextmanager
+def errors_of_data() -> Iterator[None]:
+    """Raise the `InputError` that a function of a data set raised.
+
+    TensorFlow converts such errors to its own, with the function's traceback.
+    """
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        found = re.search(f"{InputError.__name__}: (.*)", str(error))
+        if not found:
+            raise
+        raise InputError(found[1]) from None
+
+
 def of_keras(name: str) -> Callable:
-    """Wrap a method of `keras.Model` to hide a warning.
+    """Wrap a method of `keras.Model` to shorten errors and hide a warning.
 
     Keras warns at the end of data of unknown size, even if the caller did not
     set the number of steps. The size is unknown if the data come from a
@@ -65,7 +81,7 @@ def of_keras(name: str) -> Callable:
 
     @functools.wraps(method)
     def quiet(self, *args, **kwargs):
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), errors_of_data():
             if not any(kwargs.get(steps) for steps in STEPS):
                 warnings.filterwarnings("ignore", OUT_OF_DATA)
             return method(self, *args, **kwargs)

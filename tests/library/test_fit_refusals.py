@@ -15,6 +15,7 @@ ONE, SPLIT = {"sample_weight": [1]}, {"validation_split": 0.99}
 LIST = {"validation_data": [TEXTS, LABELS]}
 ALONE = {"validation_data": (TEXTS,)}
 STREAM = tf.data.Dataset.from_tensor_slices((TEXTS, list(LABELS)))
+LATE = tf.data.Dataset.from_tensor_slices((TEXTS, ["bad", "x"])).batch(1)
 NUMBERS = tf.data.Dataset.range(2)
 IDS = {"input_ids": np.array([[2, 5, 3], [2, 6, 3]], np.int32)}
 ENTROPY = keras.losses.SparseCategoricalCrossentropy()
@@ -88,6 +89,7 @@ def untrained(model, path):
         (of("fit", STREAM.take(0)), "must have at least one example"),
         (of("fit", TEXTS), "`y` must be given"),
         (of("fit", STREAM.map(lambda x, y: x)), "`y` must be giv"),
+        (of("evaluate", LATE), "^y.* one of bad, good, or .*label='x'$"),
         (of("fit", STREAM, LABELS), "must be in the data set"),
         (of("fit", STREAM, **ONE), "must be in the data set"),
         *(
