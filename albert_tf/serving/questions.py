@@ -21,7 +21,12 @@ from albert_tf.tasks.multiple_choice import BLANK, without_empty
 from albert_tf.tasks.numerics import IMPOSSIBLE, NO_ANSWER
 from albert_tf.tasks.task import Task
 from albert_tf.text.normalization import WHITE_SPACE
-from albert_tf.text.text_graph import TokenSpans, first_of, offset_graph
+from albert_tf.text.text_graph import (
+    TokenSpans,
+    first_of,
+    offset_graph,
+    valid,
+)
 
 # {output: its value beyond the last answer}; the value is 0 for other outputs.
 PADDING = {"answers": "", "scores": 2 * NO_ANSWER}
@@ -289,7 +294,7 @@ def likeliest_choices(outputs: Tensors, choices: tf.Tensor) -> Tensors:
     best = tf.argmax(logits, axis=1, output_type=tf.int32)
     return {
         "choice": best,
-        "text": tf.gather(choices, best, batch_dims=1),
+        "text": valid(tf.gather(choices, best, batch_dims=1)),
         "probabilities": tf.nn.softmax(logits),
     }
 

@@ -26,7 +26,7 @@ from albert_tf.model.albert import AlbertModel
 from albert_tf.model.task_heads import token_mean
 from albert_tf.tasks.task_config import NULL_THRESHOLD
 from albert_tf.text.packing import INPUTS
-from albert_tf.text.text_graph import TextGraph
+from albert_tf.text.text_graph import TextGraph, valid
 from albert_tf.text.tokenizers import Tokenizer
 
 
@@ -81,6 +81,9 @@ def cut(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Extract substrings at character offsets.
 
+    Bytes that are not UTF-8 become U+FFFD in the substrings, because JSON, as
+    in a server's responses, must be UTF-8.
+
     Args:
       strings: [B].
       rows: [...], the index of the string that contains each substring.
@@ -99,7 +102,7 @@ def cut(
     first = tf.gather(bounds.values, base + starts)
     last = tf.gather(bounds.values, base + ends)
     text = tf.strings.substr(tf.gather(strings, rows), first, last - first)
-    return text, first, last
+    return valid(text), first, last
 
 
 ENCODED = ("sequence_output", "pooled_output")

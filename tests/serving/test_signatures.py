@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.serving.signatures import make_windows
+from albert_tf.serving.questions import likeliest_choices
+from albert_tf.serving.signatures import cut, make_windows
 from albert_tf.tasks import features
 
 # Numbers of tokens in texts, and tokens per window of each text.
@@ -36,3 +37,22 @@ def test_windows_of_a_batch_are_those_of_each_text(numbers, sizes, stride):
     assert found.texts.numpy().tolist() == texts
     assert found.token_indices.to_list() == tokens
     assert found.is_best.to_list() == best
+
+
+def test_returned_texts_are_utf_8():
+    """Parts of a text, and chosen texts, have U+FFFD in place of other bytes.
+
+    The byte offsets are those of the original text.
+    """
+    text = b"a \xe9t\xe9 \xf0\x9f b"
+    starts, ends = tf.constant([2, 6, 0]), tf.constant([5, 7, 9])
+    found, first, last = cut(
+        tf.constant([text]), tf.zeros(3, tf.int32), starts, ends
+    )
+    whole = "a \ufffdt\ufffd \ufffd b"
+    assert [x.decode() for x in found.numpy()] == [whole[2:5], whole[6], whole]
+    assert first.numpy().tolist() == [2, 6, 0]
+    assert last.numpy().tolist() == [5, 8, len(text)]
+    logits = {"logits": tf.constant([[1.0]])}
+    chosen = likeliest_choices(logits, tf.constant([[text]]))
+    assert chosen["text"].numpy()[0].decode() == whole
