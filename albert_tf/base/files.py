@@ -500,7 +500,7 @@ def glob(
             direct = is_literal or is_remote(path)
             inside = (path, "*") if direct else (folder, "**", name)
             hint = f"{path} (did you mean {join(*inside)}?)"
-            rule = f"{what} must name files. Received a directory: {hint}"
+            rule = f"{what} must name files. Received a folder: {hint}"
             require(legal_folder(path) or not is_folder(path), rule)
             broken = os.path.islink(path) and not exists(path)
             rule = f"{what} must not match a link to a missing file; remove "

@@ -68,7 +68,7 @@ _NO_FEATURES = Removed(
     "each run converts its examples itself, so omit the flag"
 )
 _RECORDS = Removed(
-    "the metadata.json of the records contains it; omit the flag"
+    "the metadata.json of the records contains this value; omit the flag"
 )
 _FALSE, _TRUE = ("false", "False", "0"), ("true", "True", "1")
 
@@ -82,7 +82,7 @@ RELEASED = {
     ),
     "cached_dir": _NO_FEATURES,
     "do_lower_case": Removed(
-        "`do_lower_case` in the model directory's tokenizer.json sets it"
+        "the tokenizer.json in the model directory contains this setting"
     ),
     "export_dir": Removed("run `python -m albert_tf.export` after training"),
     "high_only": Removed("use --task=race-high", _FALSE),
@@ -96,7 +96,7 @@ RELEASED = {
     "input_file_mode": Removed("text files must be UTF-8", ("r",)),
     "iterations_per_loop": Removed("use --steps_per_loop, or omit the flag"),
     "masked_lm_budget": Removed(
-        "make the records with --masking=dynamic", ("0", "0.0")
+        "build the records with --masking=dynamic", ("0", "0.0")
     ),
     "master": Removed("use --tpu_name"),
     "max_eval_steps": Removed(

@@ -70,9 +70,9 @@ class TextConfig(Validated):
         "Decompose characters, and drop accents and other marks. In many "
         "languages, marks distinguish words. WordPiece drops marks only if it "
         "lower-cases text. auto uses the value in the tokenizer.json next to "
-        "the vocabulary; without this file, it keeps marks if any piece "
-        "contains one. For a new vocabulary, auto keeps marks if the text "
-        "contains more than a few.",
+        "the vocabulary; without this file, it preserves marks if any "
+        "piece contains one. For a new vocabulary, auto preserves marks if the "
+        "text contains more than a few.",
         choices=(True, False, AUTO),
     )
     replace_quotes: bool = setting(

@@ -74,7 +74,7 @@ def checked_texts(values: Any, name: str) -> list[str]:
 
 def checked_text(text: Any) -> str:
     """Return a string; decode bytes, and reject other values."""
-    rule = "`text` must be a string; call the tokenizer itself with a list."
+    rule = "`text` must be a string; for a list, call the tokenizer itself."
     require(isinstance(text, str | bytes), rule, text=repr(text)[:60])
     return text if isinstance(text, str) else text.decode("utf-8", "replace")
 

@@ -477,7 +477,7 @@ def load_saved_tokenizer(model_dir: str, vocabulary: str = "") -> Tokenizer:
     path = files.join(model_dir, TOKENIZER_FILE)
     if not files.exists(path):
         refuse_symbols(model_dir)
-    values = files.read_json(path, "The file of tokenizer settings")
+    values = files.read_json(path, f"`{TOKENIZER_FILE}`")
     kind = values.pop("type", None) if isinstance(values, dict) else None
     checksum = values.pop(CHECKSUM, None) if kind else None
     rule = f"`type` must be one of {', '.join(TOKENIZERS)}."

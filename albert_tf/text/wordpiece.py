@@ -48,7 +48,7 @@ IDEOGRAPH = re.compile(
 
 def vocabulary_lines(content: bytes) -> list[str]:
     """Return the pieces of a WordPiece vocabulary, which has one per line."""
-    rule = "A wordpiece vocabulary must be UTF-8 text"
+    rule = "A WordPiece vocabulary must be UTF-8 text"
     with input_errors(UnicodeDecodeError, rule, bytes=len(content)):
         lines = content.decode("utf-8-sig").split("\n")
     if not lines[-1].strip():
@@ -59,7 +59,7 @@ def vocabulary_lines(content: bytes) -> list[str]:
         piece = line.split()[0] if line.split() else line.rstrip("\r")
         if piece in pieces:
             raise InputError(
-                "A wordpiece vocabulary must contain each piece once. "
+                "A WordPiece vocabulary must contain each piece once. "
                 f"Received: {piece!r} in lines {pieces[piece]} and {number}"
             )
         pieces[piece] = number

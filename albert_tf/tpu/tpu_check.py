@@ -165,7 +165,9 @@ def compiled_lines(
     source = f"according to the TPU compiler ({compiled.seconds:.0f} s)"
     if not compiled.fits:
         amount = "more than" if needed is None else f"{gib(needed)} of"
-        return [f"does not fit {name}: needs {amount} {gib(memory)}, {source}"]
+        return [
+            f"does not fit on {name}: needs {amount} {gib(memory)}, {source}"
+        ]
     parts = ", ".join(f"{k} {gib(n)}" for k, n in compiled.parts.items())
     return [
         f"compiles for {name} and fits, {source}",
@@ -198,7 +200,7 @@ def find_largest(step: Step, tried: dict[int, Compiled], memory: int) -> None:
         return compiled
 
     largest_size = largest(compile_size, tried, memory)
-    print(f"largest micro-batch of a replica that fits: {largest_size}")
+    print(f"largest micro-batch per replica that fits: {largest_size}")
 
 
 def write_step_file(config: TpuCheckConfig, step: Step, run, *configs) -> None:

@@ -365,7 +365,7 @@ def test_glob_says_what_is_wrong(folder):
         hint = f"{folder}/{hint}?".replace("*/", "**/")
         with pytest.raises(InputError) as error:
             files.glob(f"{folder}/{pattern}", "`input_file`")
-        assert f"a directory: {folder}/sub (did you mean {hint})" in str(
+        assert f"a folder: {folder}/sub (did you mean {hint})" in str(
             error.value
         )
     with pytest.raises(InputError, match="must not be empty"):

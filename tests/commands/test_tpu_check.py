@@ -102,7 +102,7 @@ def test_a_step_that_does_not_fit_is_a_result(needed, amount):
     """If a step does not fit, the memory that it needs is printed if known."""
     compiled = Compiled(False, 4.0, needed, {})
     assert compiled_lines(compiled, 16 * GIB, parse("v3-8")) == [
-        f"does not fit v3: needs {amount} 16.00 GiB, according to the TPU "
+        f"does not fit on v3: needs {amount} 16.00 GiB, according to the TPU "
         "compiler (4 s)"
     ]
 

@@ -136,7 +136,7 @@ CUT = gzip.compress(b"w1 w2 .\n" * 999, mtime=0)[:-9]
 @pytest.mark.parametrize(
     "name, content, message",
     [
-        ("folder", None, "must name files. Received a directory"),
+        ("folder", None, "must name files. Received a folder"),
         ("no*thing", None, "must match at least one file"),
         ("empty.txt", b"", "must name files that are not empty"),
         ("cut.gz", CUT, "damaged .gz file"),

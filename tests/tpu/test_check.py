@@ -112,9 +112,9 @@ def test_the_search_prints_each_size(capsys):
     source = "according to the TPU compiler (2 s)"
     assert capsys.readouterr().out.splitlines() == [
         f"micro-batch of 16: compiles for v5e and fits, {source}",
-        "micro-batch of 18: does not fit v5e: needs 18.00 GiB of 16.00 GiB, "
+        "micro-batch of 18: does not fit on v5e: needs 18.00 GiB of 16.00 GiB, "
         f"{source}",
-        "largest micro-batch of a replica that fits: 16",
+        "largest micro-batch per replica that fits: 16",
     ]
 
 
@@ -143,7 +143,7 @@ def test_the_largest_batch_is_found_on_request(
         "peak memory of a replica: 5.00 GiB of 16.00 GiB, 11.00 GiB left "
         "(arguments 0.00 GiB)"
     )
-    largest = "largest micro-batch of a replica that fits: 16"
+    largest = "largest micro-batch per replica that fits: 16"
     assert lines[5:][-1:] == [largest] * find
 
 
