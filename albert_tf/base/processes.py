@@ -85,7 +85,7 @@ def in_order(
     Args:
       submit: a function that starts the work on an item.
       items: the items, which are read one at a time as needed.
-      limit: maximum number of submitted items whose results were not yet
+      limit: maximum number of submitted items with results that have not been
         yielded.
     """
     waiting = collections.deque()

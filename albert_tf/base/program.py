@@ -63,7 +63,7 @@ def is_command() -> bool:
 def _ended_by_interrupt() -> Iterator[None]:
     """End a command with a one-line message if Ctrl-C interrupts an import.
 
-    While they are imported, some libraries catch or print `KeyboardInterrupt`.
+    Some libraries catch or print a `KeyboardInterrupt` during their import.
     """
     is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     numbers = [signal.SIGINT] * (is_default and is_command())

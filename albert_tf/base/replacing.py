@@ -68,7 +68,7 @@ def paths_in(folder: str) -> list[str]:
 
 
 def _require_none(paths: list[str], name: str, folder: str, rule: str) -> None:
-    """Raise `InputError`, which lists up to three paths, if there are any."""
+    """Raise `InputError` if there are any paths; list up to three paths."""
     rest = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
     received = f"{folder} with {', '.join(paths[:3])}{rest}"
     require(not paths, rule, **{name: received})

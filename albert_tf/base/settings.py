@@ -263,7 +263,7 @@ def types_of(field: dataclasses.Field) -> tuple[type, ...]:
 
 
 def converted(field: dataclasses.Field, value: Any) -> Any:
-    """Convert a value with the field's `convert`, or else to a flag's type."""
+    """Convert a value with the field's `convert`, or to the flag's type."""
     if convert := field.metadata["convert"]:
         return convert(field.name, value)
     return as_type(field.name, value, *types_of(field))

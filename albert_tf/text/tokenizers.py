@@ -165,7 +165,7 @@ class Tokenizer(Vocabulary):
 
     @functools.cached_property
     def spaces(self) -> list[str]:
-        """The characters of `SPACES` that separate words like a space."""
+        """The characters of `SPACES` that separate words, as a space does."""
         ids = [self.encode(f"a{c}a") for c in SPACES]
         return [SPACES[i] for i, x in enumerate(ids) if x == self.encode("a a")]
 

@@ -276,7 +276,7 @@ class Run:
         )
 
     def _resume(self) -> None:
-        """Print the step at which the run resumes; print and record changes."""
+        """Print where the run resumes; print and record changed settings."""
         where = (
             f"Resuming at step {self.step} from {self.last_good}, at example "
             f"{self.position} of {self.config.data_dir}"
