@@ -39,8 +39,8 @@ from albert_tf.base.removed_flags import absent_from, gone, without_removed
 from albert_tf.base.settings import GROUPS, converted, group_of, types_of
 
 # TensorFlow reads these variables when it is imported; values set by the user
-# take precedence. By default, oneDNN is off on AMD processors, which makes a
-# training step a fifth slower.
+# take precedence. Without oneDNN, which is off by default on AMD processors, a
+# training step is a fifth slower.
 ENVIRONMENT = {"TF_ENABLE_ONEDNN_OPTS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 

@@ -170,7 +170,7 @@ class Tokenizer(Vocabulary):
         return [SPACES[i] for i, x in enumerate(ids) if x == self.encode("a a")]
 
     def _prepared(self, text: str) -> str:
-        """Replace each lone surrogate and final sigma with one character."""
+        """Replace lone surrogates with U+FFFD, and each final Σ with ς."""
         if text.isascii():
             return text
         text = SURROGATE.sub(REPLACEMENT, text)
