@@ -300,7 +300,7 @@ def locked(folder: str, name: str) -> Iterator[bool]:
 
 
 def unmoved(folder: str, name: str) -> Callable[[], None]:
-    """Return a function that fails if a local folder has moved.
+    """Return a function that fails unless a local folder is still in place.
 
     Without this check, a program would continue in a new, incomplete folder.
     The function never fails if the folder is remote, or is missing when
