@@ -355,8 +355,8 @@ def write_report(
     if writes:
         if earlier.get("model") != fingerprint:
             earlier = {}  # results of different weights
-        named = {"model": fingerprint, **metadata}
-        write_metrics(folder, {**earlier, **named, **metrics})
+        facts = {"model": fingerprint, **metadata}
+        write_metrics(folder, {**earlier, **facts, **metrics})
         if is_finetuned(folder):
             write_card(folder, folder)
     return {name: values for name, values in metrics.items() if values}

@@ -80,7 +80,7 @@ def _rate(name: str) -> dataclasses.Field:
 
 @dataclasses.dataclass(frozen=True)
 class FinetuningConfig:
-    """Input, output and actions of a fine-tuning run."""
+    """Settings for the inputs, outputs and actions of a fine-tuning run."""
 
     model_dir: str = setting(
         "",
@@ -338,7 +338,7 @@ class Settings:
         )
 
     def with_dtype(self, strategy) -> "Settings":
-        """Return the settings, with a precision of `auto` resolved."""
+        """Return the settings with `dtype=auto` resolved."""
         training = with_dtype(self.training, strategy)
         return dataclasses.replace(self, training=training)
 
@@ -512,5 +512,5 @@ def require_alike(
         for job in jobs
         for x in (*job.train, *job.eval, *job.predict)
     }
-    alike = {k: v for k, v in values.items() if k not in PATHS}
-    distribution.require_alike(strategy, alike | contents)
+    shared = {k: v for k, v in values.items() if k not in PATHS}
+    distribution.require_alike(strategy, shared | contents)

@@ -46,10 +46,10 @@ def weights_of_classes(
     """
     number = len(task.labels)
     if table:
-        named = np.array([table.get(label, 1.0) for label in task.labels])
+        weights = np.array([table.get(label, 1.0) for label in task.labels])
         if labels.ndim == 1:
-            return named
-        return np.stack([np.ones(number), named], axis=1)
+            return weights
+        return np.stack([np.ones(number), weights], axis=1)
     if labels.ndim == 1:
         return balanced(labels, number)
     return np.stack([balanced(column, 2) for column in labels.T])

@@ -226,12 +226,12 @@ class TakesIds:
             arguments[name] = kwargs.pop(name)
         ids = arguments.pop("input_ids", {})
         batch = self.named_inputs(ids, arguments)
-        named = isinstance(ids, Mapping)
-        first = batch if named else batch.pop("input_ids")
-        rest = {} if named else batch
-        positional = [rest.pop(name, None) for name in INPUTS[1 : len(args)]]
+        is_mapping = isinstance(ids, Mapping)
+        first = batch if is_mapping else batch.pop("input_ids")
+        inputs = {} if is_mapping else batch
+        positional = [inputs.pop(name, None) for name in INPUTS[1 : len(args)]]
         positional += args[len(INPUTS) :]
-        return super().__call__(first, *positional, **kwargs, **rest)
+        return super().__call__(first, *positional, **kwargs, **inputs)
 
 
 class AlbertNetwork(TakesIds, ConfiguredLayer):
@@ -337,7 +337,10 @@ class AlbertNetwork(TakesIds, ConfiguredLayer):
         return self.compute(**batch | further, seed=seed)
 
     def compute(self, input_ids, input_mask, segment_ids, seed=None):
-        """Return the outputs; a `seed` selects training, None inference."""
+        """Return the outputs.
+
+        A `seed` selects training; None selects inference.
+        """
         raise NotImplementedError
 
 

@@ -270,8 +270,8 @@ def _log_normalizer(logits):
 @xla_compiled
 def _cross_entropy_gradient(logits, labels, normalizer, upstream):
     probs = tf.exp(logits - normalizer[..., None])
-    right = tf.equal(tf.range(logits.shape[-1]), labels[..., None])
-    return upstream[..., None] * (probs - tf.cast(right, probs.dtype))
+    is_label = tf.equal(tf.range(logits.shape[-1]), labels[..., None])
+    return upstream[..., None] * (probs - tf.cast(is_label, probs.dtype))
 
 
 @custom_gradient
@@ -282,7 +282,7 @@ def fused_cross_entropy(logits: tf.Tensor, labels: tf.Tensor):
     TensorFlow's own op keeps the gradient, which is as large as the logits.
     """
     normalizer = _log_normalizer(logits)
-    right = tf.gather(logits, labels, batch_dims=labels.shape.rank)
+    label_logits = tf.gather(logits, labels, batch_dims=labels.shape.rank)
 
     def gradient(upstream):
         return (
@@ -290,7 +290,7 @@ def fused_cross_entropy(logits: tf.Tensor, labels: tf.Tensor):
             None,
         )
 
-    return normalizer - right, gradient
+    return normalizer - label_logits, gradient
 
 
 def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
@@ -324,8 +324,8 @@ def hits(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
       logits: [..., C].
       labels: [...], from 0 to C - 1.
     """
-    right = tf.gather(logits, labels, batch_dims=len(labels.shape))
-    return tf.cast(right >= tf.reduce_max(logits, axis=-1), tf.float32)
+    label_logits = tf.gather(logits, labels, batch_dims=len(labels.shape))
+    return tf.cast(label_logits >= tf.reduce_max(logits, axis=-1), tf.float32)
 
 
 def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:

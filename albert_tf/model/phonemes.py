@@ -53,9 +53,9 @@ def sliced_scores(
     targets = tf.reshape(labels, [slices, -1])
 
     def scores(x, number, kernel, bias):
-        logits, right = tf.matmul(x, kernel) + bias, targets[number]
+        logits, classes = tf.matmul(x, kernel) + bias, targets[number]
         return tf.stack(
-            [ops.cross_entropy(logits, right), ops.hits(logits, right)]
+            [ops.cross_entropy(logits, classes), ops.hits(logits, classes)]
         )
 
     recomputed = rematerialized(scores)

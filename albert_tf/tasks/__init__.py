@@ -1,1 +1,1 @@
-"""Fine-tuning: kinds of tasks, their common interface, and data sets."""
+"""Tasks: their kinds, their common interface, and data sets."""

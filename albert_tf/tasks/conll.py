@@ -257,7 +257,7 @@ def column_number(
 def named_rows(
     path: str, header: list[str], lines: Iterable[Line]
 ) -> list[Row]:
-    """Return lines as rows of a table."""
+    """Convert lines to rows of a table."""
     distinct_names(path, header)
     rows = []
     for line in lines:

@@ -26,8 +26,8 @@ from albert_tf.tasks.conll import entity_spans
 
 def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
     """Return the share of examples whose labels are all correct."""
-    right = np.equal(labels, predictions).reshape(len(labels), -1)
-    return float(right.all(axis=1).mean())
+    correct = np.equal(labels, predictions).reshape(len(labels), -1)
+    return float(correct.all(axis=1).mean())
 
 
 def negative_mse(labels: np.ndarray, predictions: np.ndarray) -> float:
@@ -45,8 +45,8 @@ def class_counts(labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
     """
     if np.ndim(labels) == 2:
         pair = labels, predictions
-        right = np.einsum("nc,nc->c", *pair, dtype=float)
-        return np.array([right, *(np.sum(x, 0, float) for x in pair)])
+        correct = np.einsum("nc,nc->c", *pair, dtype=float)
+        return np.array([correct, *(np.sum(x, 0, float) for x in pair)])
     classes, inverse = np.unique([labels, predictions], return_inverse=True)
     pair = inverse.reshape(2, -1)
     parts = pair[0, pair[0] == pair[1]], *pair
@@ -59,9 +59,9 @@ def f1_of_classes(labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
 
     A class that is neither a label nor a prediction has an F1 score of 0.
     """
-    right, *others = class_counts(labels, predictions)
-    total = sum(others)
-    return np.divide(2 * right, total, np.zeros(len(total)), where=total > 0)
+    correct, *counts = class_counts(labels, predictions)
+    total = sum(counts)
+    return np.divide(2 * correct, total, np.zeros(len(total)), where=total > 0)
 
 
 def binary_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
@@ -116,9 +116,9 @@ def matthews(labels: np.ndarray, predictions: np.ndarray) -> float:
     integers, so equal predictions do not differ by rounding. See
     https://doi.org/10.1016/j.compbiolchem.2004.09.006.
     """
-    right, *counts = class_counts(labels, predictions)
+    correct, *counts = class_counts(labels, predictions)
     product = math.prod(len(labels) ** 2 - int(x @ x) for x in counts)
-    covariance = len(labels) * int(right.sum()) - int(np.dot(*counts))
+    covariance = len(labels) * int(correct.sum()) - int(np.dot(*counts))
     return covariance / math.sqrt(product) if product else 0.0
 
 

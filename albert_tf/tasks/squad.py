@@ -135,8 +135,8 @@ def is_rows(path: str) -> bool:
         return False
     with file_kinds.opened(path) as source:
         if source.kind == JSONL:  # may also be a SQuAD object on one line
-            named = file_kinds.ending_of(path) == ".jsonl"
-            return named or "context" in source.fields()
+            ends_in_jsonl = file_kinds.ending_of(path) == ".jsonl"
+            return ends_in_jsonl or "context" in source.fields()
         return source.kind in (CSV, TSV)
 
 

@@ -417,8 +417,8 @@ FORMATS = (".tsv", TXT, ".csv", ".jsonl", ".json")
 
 def is_lines(path: str | InMemoryTable) -> bool:
     """Return whether a path is a `.txt` file of plain text."""
-    named = file_kinds.ending_of(path) == TXT
-    return named and file_kinds.kind_of(path) == TEXT
+    ends_in_txt = file_kinds.ending_of(path) == TXT
+    return ends_in_txt and file_kinds.kind_of(path) == TEXT
 
 
 def _kind(source: file_kinds.Source, path: str) -> str:

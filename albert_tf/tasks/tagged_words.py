@@ -226,9 +226,11 @@ def column_in(
         exactly one of these columns, the result is that column.
     """
     name, names = name_in_table(column, default), list(names)
-    others = [x for x in names if x.lower() in aliases]
+    matches = [x for x in names if x.lower() in aliases]
     explicit = column and name == column
-    return name if explicit or name in names or len(others) != 1 else others[0]
+    if explicit or name in names or len(matches) != 1:
+        return name
+    return matches[0]
 
 
 def name_in_table(column: str, default: str) -> str:

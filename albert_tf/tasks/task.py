@@ -247,8 +247,8 @@ class Task(abc.ABC):
 
         A column that names the sentence of each word is kept.
         """
-        named = "id_column" in self.data_takes and not self.text_rank
-        return self.with_columns({"id_column": ""}) if named else self
+        has_id_column = "id_column" in self.data_takes and not self.text_rank
+        return self.with_columns({"id_column": ""}) if has_id_column else self
 
     def reopened(self) -> "Task":
         """Return the task without settings that training data determined.

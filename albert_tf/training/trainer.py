@@ -117,8 +117,8 @@ def cut(batch: Batch, pieces: int, index: tf.Tensor) -> Batch:
 
     def piece(x):
         size = x.shape[0] // pieces
-        rest = [n or tf.shape(x)[i] for i, n in enumerate(x.shape)][1:]
-        return tf.reshape(x, [pieces, size, *rest])[index]
+        other_axes = [n or tf.shape(x)[i] for i, n in enumerate(x.shape)][1:]
+        return tf.reshape(x, [pieces, size, *other_axes])[index]
 
     return {key: piece(x) for key, x in batch.items()}
 

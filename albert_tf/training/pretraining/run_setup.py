@@ -96,7 +96,7 @@ class PretrainingConfig:
     output_dir: str = variant(OUTPUT_DIR)
     init_checkpoint: str | None = setting(
         None,
-        "Model directory whose weights a new run starts from.",
+        "Model directory with the weights from which a new run starts.",
         means="a new model",
         group=MODEL,
         change=KEPT,

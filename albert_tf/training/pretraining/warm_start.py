@@ -82,10 +82,10 @@ def origins(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
     old vocabulary lacks any of the piece's characters. Special pieces are
     matched by role, and other pieces that represent no text by name.
     """
-    silent = set(old.not_words.tolist())
+    not_words = set(old.not_words.tolist())
     words = marked_pieces(old)
-    ids = {p: i for i, p in enumerate(words) if i not in silent}
-    names = {words[i]: i for i in silent}
+    ids = {p: i for i, p in enumerate(words) if i not in not_words}
+    names = {words[i]: i for i in not_words}
     roles = ("pad_id", "unk_id", "cls_id", "sep_id", "mask_id")
     special = {getattr(new, r): getattr(old, r) for r in roles}
 
