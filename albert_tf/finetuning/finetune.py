@@ -209,7 +209,7 @@ def run_job(
 def run_seeds(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
 ) -> Metrics:
-    """Run each seed in its own folder; return the summary of the runs.
+    """Run each seed in a separate folder; return the summary of the runs.
 
     The result is empty if a run is incomplete, and in workers other than the
     chief.

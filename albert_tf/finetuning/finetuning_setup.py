@@ -304,7 +304,7 @@ class Settings:
             )
 
     def with_seed(self, seed: int) -> "Settings":
-        """Return the settings for one seed's run, in its own folder."""
+        """Return the settings for one seed's run, in a separate folder."""
         folder = seed_dir(self.run.output_dir, seed)
         return dataclasses.replace(
             self,

@@ -56,7 +56,7 @@ class SharedModel:
         }
 
     def head_variables(self, name: str) -> dict[str, tf.Variable]:
-        """Return {name: variable} for a task's own variables."""
+        """Return {name: variable} for a task's head."""
         table = checkpoints.named_variables(self.models[name])
         shared = {id(v) for v in self.encoder_variables().values()}
         return {k: v for k, v in table.items() if id(v) not in shared}

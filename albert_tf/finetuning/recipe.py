@@ -164,7 +164,7 @@ class RecipeConfig:
 
 
 def group_number(config: AlbertConfig) -> int:
-    """Return the number of layer groups that have their own weights."""
+    """Return the number of layer groups with separate weights."""
     return max(len(set(config.blocks(kind))) for kind in BLOCK_TYPES)
 
 

@@ -189,7 +189,7 @@ def shorter(config: AlbertConfig, layers: int) -> AlbertConfig:
     max_layers = config.num_hidden_layers
     rule = f"`num_layers` must be at most the model's {max_layers} layers."
     require(layers <= max_layers, rule, num_layers=layers)
-    # Without sharing, every layer is its own group.
+    # Without sharing, every layer is a separate group.
     groups = config.group(layers - 1) + 1
     new = dataclasses.replace(
         config, num_hidden_layers=layers, num_hidden_groups=groups

@@ -57,7 +57,7 @@ ACTIVATIONS = {
 }
 
 # The sharing strategies of the paper's Table 4. Each strategy names the parts
-# of a layer that a group shares; each layer has its own copy of the other
+# of a layer that a group shares; each layer has a separate copy of the other
 # parts.
 SHARING = ("all", "attention", "ffn", "none")
 

@@ -105,8 +105,8 @@ class Dense(keras.layers.Dense):
 class ConfiguredLayer(keras.layers.Layer):
     """A layer whose config determines all its shapes.
 
-    A parent builds its sublayers in its own `build`, which gives variables
-    paths of the form `parent/layer/variable`.
+    A parent builds its sublayers in `build`, so the paths of variables have the
+    form `parent/layer/variable`.
     """
 
     def __init__(self, config: AlbertConfig, **kwargs):

@@ -113,7 +113,7 @@ def dropout(x: tf.Tensor, rate: float, seed: Seed) -> tf.Tensor:
     """
     if seed is None or rate == 0.0:
         return x
-    # A TPU has its own random generator; Philox would need 177 operations per
+    # A TPU has a random generator; Philox would need 177 operations per
     # number. On CPUs, XLA's default generator would take 80 times as long.
     generator = "auto_select" if is_tpu() else "philox"
     return tf.nn.experimental.stateless_dropout(x, rate, seed, generator)

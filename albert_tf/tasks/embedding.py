@@ -113,7 +113,7 @@ class Embedding(Task):
 
     def distinct_texts(self, examples):
         # The matches of other rows serve as negatives, so they must differ from
-        # the row's own match.
+        # the row's match.
         is_contrast = len(examples[0].texts) > 1 and examples[0].score is None
         return [e.texts for e in examples] if is_contrast else None
 

@@ -224,7 +224,7 @@ CHINESE = (
     ),
 )
 
-# Tasks for the user's own files; flags name the columns.
+# Tasks for the user's files; flags name the columns.
 GENERIC = (
     Classification(
         name="classification", scores=("accuracy", "macro_f1", "matthews")

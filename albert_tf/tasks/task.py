@@ -42,8 +42,8 @@ def splits_of(*names: str) -> Splits:
 class Task(abc.ABC):
     """A data set of one kind, with all code and data specific to the task.
 
-    Examples are the values that the kind's `read` returns; only the kind's own
-    code inspects them.
+    Examples are the values that the kind's `read` returns; only the code of the
+    kind inspects them.
 
     Attributes:
       name: the value of `--task`.

@@ -286,7 +286,7 @@ def processes(strategy: tf.distribute.Strategy) -> int:
 
 
 def hosts(strategy: tf.distribute.Strategy) -> int:
-    """Return the number of machines, each of which reads its own examples."""
+    """Return the number of machines, each of which reads different examples."""
     return getattr(strategy.extended, "num_hosts", processes(strategy))
 
 

@@ -137,8 +137,8 @@ class RunResult:
     def history(self) -> History | None:
         """The training history, or None if nothing was trained.
 
-        The history is also None after a run with several seeds: each seed has
-        its own history in `seed_N`.
+        The history is also None after a run with several seeds: each seed has a
+        history in its folder `seed_N`.
         """
         if files.exists(files.join(self.output_dir, HISTORY_FILE)):
             return History.read(self.output_dir)

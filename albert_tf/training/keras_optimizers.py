@@ -177,9 +177,9 @@ class Released(Optimizer):
 class Lamb(Released):
     """LAMB as used to train ALBERT, unlike `keras.optimizers.Lamb`.
 
-    The default rate is the paper's rate for batches of 4,096 examples. The
-    other arguments are those of `AdamW`; variables without weight decay have no
-    trust ratio either.
+    The default rate is the paper's rate for batches of 4,096 examples. For the
+    other arguments, see `AdamW`; variables without weight decay also have no
+    trust ratio.
     """
 
     rule, default_rate = "lamb", RATE_AT_4096

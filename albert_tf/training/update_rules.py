@@ -60,7 +60,7 @@ compiled_adam_update = xla_compiled(adam_update)
 
 
 def trust_ratio(w, u):
-    """Return ||w|| / ||u||, or 1 where either norm is 0."""
+    """Return ||w|| / ||u||, or 1 if either norm is 0."""
     w_norm, u_norm = tf.norm(w), tf.norm(u)
     defined = tf.logical_and(w_norm > 0.0, u_norm > 0.0)
     return tf.where(defined, tf.math.divide_no_nan(w_norm, u_norm), 1.0)

@@ -55,8 +55,8 @@ from albert_tf.training.training_config import TrainingConfig
 # The effect of different initial weights on a run that resumes.
 KEPT = "no effect, because the run keeps the weights that it began with"
 
-# The released schedule and initial weights; `Trainer.per_replica` adds the rest
-# of the released behavior.
+# The released schedule and initial weights. The rest of the released behavior
+# depends on `Trainer.per_replica`.
 COMPAT = {
     "none": {},
     "google": {
