@@ -76,7 +76,7 @@ def test_a_terminal_has_a_bar(clock, monkeypatch, capsys):
 
 
 def test_the_first_column_of_a_table_is_on_the_left():
-    """The first column is left-aligned, and the others are right-aligned.
+    """The first column is left-aligned; all other columns are right-aligned.
 
     Lines have no trailing spaces.
     """

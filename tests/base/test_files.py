@@ -196,7 +196,7 @@ def test_json_that_cannot_be_read_is_explained(folder):
 def test_a_file_with_several_paths_is_read_once(folder, capsys):
     """A file with several paths, such as hard links, is read once.
 
-    A warning names one of the superfluous paths and counts the others.
+    A warning names one superfluous path and counts the other paths.
     """
     for name in ("d.txt", "e.txt"):
         os.link(folder / "a.txt", folder / name)

@@ -249,7 +249,7 @@ def test_nothing_is_drawn_without_matplotlib(monkeypatch, tmp_path, capsys):
 
 
 def test_scalars_are_those_of_tensorboard(tmp_path):
-    """TensorBoard events equal those that `tf.summary.scalar` writes."""
+    """TensorBoard events match the events of `tf.summary.scalar`."""
     tf = pytest.importorskip("tensorflow")
     pytest.importorskip("tensorboard")
     scalars = Scalars(str(tmp_path))

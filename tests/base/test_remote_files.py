@@ -127,7 +127,7 @@ def test_vocabulary_and_records_are_made(tmp_path, tokenizer_dir, capsys):
 
 
 def test_a_model_is_described_and_embeds(model_dir, tmp_path):
-    """Descriptions and vectors of remote models equal those of local models."""
+    """Descriptions and vectors of remote models match local models."""
     local, remote = model_dir
     printed, arrays = [], []
     (tmp_path / "text").write_text("the large bridge\nin winter\n")

@@ -62,7 +62,7 @@ def test_a_permission_may_be_denied_while_reading(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("scheme", ["file://{}", "ram://{}"])
 def test_a_remote_folder_is_made_on_the_disk(scheme, tmp_path):
-    """A remote folder is built locally, and on success replaces the old one."""
+    """A remote folder is built locally; on success, it replaces the old one."""
     path = scheme.format(tmp_path / "made")
     files.write_text(f"{path}/old", "old")
     with pytest.raises(RuntimeError):

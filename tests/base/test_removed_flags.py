@@ -63,7 +63,7 @@ def test_values_that_are_now_derived_are_left_out(name, value):
 def test_flags_of_the_program_itself_stay(name):
     """A program keeps a flag even if other programs removed the same name.
 
-    Arguments without dashes, and those after `--`, are not mistaken for flags.
+    Arguments without dashes or after `--` are not mistaken for flags.
     """
     arguments = [f"--{name}=x", "word", f"{name}=x", "--", "--other=x"]
     assert without_removed(arguments, {name}) == arguments

@@ -89,7 +89,7 @@ def test_a_link_to_a_folder_is_foreign(tmp_path):
 
 
 def test_few_of_many_are_listed(tmp_path):
-    """The error lists three foreign paths and counts the others."""
+    """The error lists three foreign paths and counts the other paths."""
     folder = write(tmp_path, "state", *"vwxyz")
     with pytest.raises(InputError, match="with v, w, x and 2 more$"):
         check(folder)

@@ -104,7 +104,7 @@ def test_suspicious_classes(words, kind, labels, numbers, note):
     """A note is printed if classes look like mistakes.
 
     For example, two names may mean one class, one name may consist of several
-    names, or each example may have its own class.
+    names, or each example may have a different class.
     """
     numbers = list(numbers)
     rows = features([4] * len(numbers), labels=numbers)

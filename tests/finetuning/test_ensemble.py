@@ -54,7 +54,7 @@ def members(seeds):
 def test_a_run_of_several_seeds_is_several_runs(
     seeds, pretrained, opinions, tmp_path
 ):
-    """The second seed's weights equal those of a run with only that seed."""
+    """The second seed's weights match a run with only that seed."""
     run(
         model_dir=pretrained,
         output_dir=str(tmp_path),
@@ -87,7 +87,7 @@ def test_the_summary_of_several_seeds(seeds):
 
 
 def test_medians_of_three():
-    """Each metric has its own median, spread and range over the seeds.
+    """Each metric has a separate median, spread and range over the seeds.
 
     The spread is the sample standard deviation, as in the tables of papers.
     """

@@ -120,7 +120,7 @@ def test_metrics_are_those_of_one_model(finished, opinions, copy, tmp_path):
 def test_a_card_names_the_examples_of_its_metrics(finished, opinions, copy):
     """The card of a model that is evaluated in place names each split's file.
 
-    The files may differ from those in the run's flags.
+    The files may differ from the files in the run's flags.
     """
     other = opinions["train_file"]
     values = {"model_dir": str(copy), "output_dir": str(copy)}
@@ -198,7 +198,7 @@ def test_an_interrupted_prediction_can_be_repeated(
 ):
     """A folder with a user's other files and earlier results is accepted.
 
-    The results may be those of an interrupted prediction.
+    The results may come from an interrupted prediction.
     """
     (tmp_path / "notes.txt").write_text("Mine.")
     settings = {"model_dir": finished[0], "output_dir": str(tmp_path)}

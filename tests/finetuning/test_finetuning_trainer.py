@@ -74,7 +74,7 @@ def plain():
 def check_average(plain, replicas, rounding):
     """Compare the average over four steps with an average in NumPy.
 
-    The weights must equal those of a run without averaging.
+    The weights must equal the weights of a run without averaging.
     """
     trainer = make_trainer(replicas, ema_decay=0.15)
     expected = {}
@@ -229,7 +229,7 @@ def test_lengths_are_few_where_each_is_compiled(bucketing, jit_compile, step):
 def test_a_task_has_a_part_of_each_batch(bucketing, group, monkeypatch):
     """A task's batch size and position are proportional to the task's share.
 
-    Each task has its own seed.
+    Each task has a different seed.
     """
     monkeypatch.setattr(
         finetuning_trainer, "training_batches", lambda _, **how: how

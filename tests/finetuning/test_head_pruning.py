@@ -41,7 +41,7 @@ def silenced(table, config, selected):
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_pruned_model_is_the_whole_one_with_silent_heads(variant, number):
-    """Outputs equal those of a full NumPy model whose pruned heads output 0."""
+    """Outputs match a full NumPy model whose pruned heads output 0."""
     config = variant_config(variant)
     table = goldens.random_weights(config)
     rng = np.random.default_rng(4)
@@ -117,7 +117,7 @@ def test_importance_is_the_mean_size_of_the_derivative(variant):
 
 
 def test_the_most_important_heads_stay_in_order():
-    """The most important heads are kept in order; in ties, the first ones."""
+    """The most important heads are kept in order; in ties, the first heads."""
     worth = np.array([0.3, 0.9, 0.1, 0.9, 0.3])
     for number, heads in ((1, [1]), (2, [1, 3]), (3, [0, 1, 3])):
         found = shrink.most_important(worth, number)

@@ -309,7 +309,7 @@ def test_a_run_without_evaluation_uses_the_saved_threshold(
 
 @eagerly()
 def test_evaluating_a_model_in_place_tunes_it(whole, questions, tmp_path):
-    """Evaluating a model in its own folder saves a threshold in the folder.
+    """Evaluating a model in place saves a threshold in the folder.
 
     The two paths to the folder may be spelled differently.
     """

@@ -1,4 +1,4 @@
-"""The model's results equal those of the released code and of the paper."""
+"""The model's results match the released code and the paper."""
 
 import functools
 
@@ -88,7 +88,7 @@ def test_every_layer_equals_the_released_code(name, device):
 
 @pytest.mark.parametrize("name, device", RELEASED)
 def test_losses_and_gradients_equal_the_released_code(name, device):
-    """Losses and all gradients equal those of the released code."""
+    """Losses and all gradients match the released code."""
     golden, _, losses, gradients = released(name, device)
     tolerance = HARD_LOSSES if name == "g5" else LOSSES
     theirs = goldens.to_ours(golden.grads, golden.config)
@@ -100,7 +100,7 @@ def test_losses_and_gradients_equal_the_released_code(name, device):
 
 @pytest.mark.parametrize("variant, device", VARIANTS)
 def test_forward_equals_the_paper(variant, device):
-    """Each architecture's outputs equal those of a NumPy implementation."""
+    """Each architecture's outputs match a NumPy implementation."""
     model, inputs = goldens.random_model(variant)
     config, table = model.config, goldens.random_weights(model.config)
     with device("CPU:0").scope():
@@ -179,7 +179,7 @@ def test_bfloat16_is_near_float32(device):
     [("float64", 1e-4), ("float16", 0.05), ("mixed_float16", 0.05)],
 )
 def test_logits_are_float32_under_every_policy(dtype, atol):
-    """The heads return float32 logits that are near those in float32."""
+    """The heads return float32 logits that are near the logits in float32."""
     golden = goldens.load("g1")
     out = golden.outputs_of(golden.model(dtype=dtype))
     for key in ("mlm_logits", "sop_logits"):

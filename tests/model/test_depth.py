@@ -29,7 +29,7 @@ def at_depth(layers, loop=PLAIN, **changes):
     ],
 )
 def test_fewer_layers_are_the_model_of_a_smaller_config(layers, changes):
-    """Outputs equal those of a NumPy model with the same number of layers."""
+    """Outputs match a NumPy model with the same number of layers."""
     inputs, model = at_depth(layers, **changes)
     table = goldens.random_weights(goldens.variant("shared", **changes))
     small = goldens.variant("shared", num_hidden_layers=layers, **changes)

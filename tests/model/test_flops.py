@@ -14,7 +14,7 @@ from albert_tf.model.phonemes import AlbertForPhonemes
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("variant", goldens.VARIANTS)
 def test_flops_are_those_of_the_graph(variant):
-    """The formula's FLOPs equal those of the traced model's matrix products."""
+    """The formula's FLOPs match the traced model's matrix products."""
     config = goldens.variant(variant)
     shapes = [(1, 11)] * 3 + [(1, 3)]
     specs = [tf.TensorSpec(shape, tf.int32) for shape in shapes]

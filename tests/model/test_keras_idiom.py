@@ -152,7 +152,7 @@ def test_dropout_follows_training():
     assert abs(shares[0] - 0.4) < 0.05 and shares[1:] == [0.0, 0.0]
     first, second = (model(BATCH, training=True).numpy() for _ in range(2))
     assert np.mean((first == 0) != (second == 0)) > 0.3
-    # The project's own argument `seed` determines the masks.
+    # The project's argument `seed` determines the masks.
     seed = tf.constant([1, 2])
     np.testing.assert_array_equal(
         model(BATCH, seed=seed), model(BATCH, seed=seed)

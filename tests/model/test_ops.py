@@ -1,4 +1,4 @@
-"""The model's operations equal those of TensorFlow on all devices.
+"""The model's operations match TensorFlow's on all devices.
 
 Choices that depend on the device are made when a graph is traced.
 """
@@ -45,7 +45,7 @@ def assert_same(ours, theirs, x: tf.Tensor, error: float) -> None:
     "dtype, error", [(tf.float32, 2e-5), (tf.bfloat16, 0.04)]
 )
 def test_gelu_is_tensorflows(dtype, error):
-    """GELU and its gradient equal those of TensorFlow's op from -12 to 12.
+    """GELU and its gradient match TensorFlow's op from -12 to 12.
 
     Where 1 + tanh cancels, both differ from the exact value by up to 4e-6.
     """
@@ -56,7 +56,7 @@ def test_gelu_is_tensorflows(dtype, error):
 
 @pytest.mark.parametrize("shape", [(7, 12), (3, 5, 12), (None, 5, 12)])
 def test_layer_norm_is_keras(shape):
-    """Layer normalization and its gradients equal those of Keras in float32.
+    """Layer normalization and its gradients match Keras in float32.
 
     XLA compiles only static shapes.
     """

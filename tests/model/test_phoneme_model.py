@@ -37,7 +37,7 @@ def scored(slices):
 
 @pytest.mark.parametrize("slices", [1, 4])
 def test_slices_change_nothing(slices):
-    """Losses, hits and all gradients equal those without slices."""
+    """Slices do not change losses, hits or gradients."""
     for expected, found in zip(scored(None), scored(slices), strict=True):
         np.testing.assert_allclose(expected, found, atol=1e-6)
 

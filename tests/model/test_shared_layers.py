@@ -176,7 +176,7 @@ def mixed_step(layers):
 def test_layers_share_the_casts_of_their_kernels(monkeypatch):
     """In bfloat16, the six kernels are cast once, not in each layer.
 
-    The logits and gradients are bit-identical to those with a cast per layer.
+    With a cast per layer, logits and gradients are bit-identical.
     """
     once, found = mixed_step(layers=4)
     unused = contextlib.nullcontext()

@@ -93,7 +93,7 @@ def bfloat16_head(cls, *args):
     ],
 )
 def test_logits_are_a_dense_layer_in_float32(cls, outputs, key):
-    """Logits equal those of a float32 layer; answers exclude padding."""
+    """Logits match a float32 layer; answers exclude padding."""
     model, encoded = bfloat16_head(cls, *outputs)
     assert {v.dtype for v in model.weights} == {"float32"}
     kernel, bias = model.classifier.weights

@@ -321,7 +321,7 @@ def test_the_file_of_predictions(tmp_path):
 def test_a_file_has_exactly_the_numbers_that_are_scored(tmp_path, kind):
     """Metrics can be recomputed from a file of predictions.
 
-    The float32 numbers in the file are those of the model and of the labels,
+    The float32 numbers in the file equal the model's numbers and the labels,
     even if they differ little or have many digits.
     """
     labels = (0, 2, 1) if kind == "classification" else (1234567, 0.25, -3e-7)

@@ -27,7 +27,7 @@ def make_rows():
 
 
 def test_batches_are_the_packed_rows(words):
-    """For all lengths, ids, mask and segments equal those of `pack`.
+    """For all lengths, ids, mask and segments match `pack`.
 
     Arrays that are created without TensorFlow equal the tensors.
     """

@@ -77,7 +77,7 @@ def text_of(value) -> str:
 
 def test_every_task_and_every_preset_has_a_row():
     """The table has a row for every task and every preset, and no other row."""
-    unmeasured = "question_answering"  # its metrics are those of SQuAD
+    unmeasured = "question_answering"  # it has SQuAD's metrics
     presets = {path.stem for path in PRESETS.glob("*.flags")}
     tables = {
         "Tasks": ({*ROWS}, {*TASKS}),

@@ -68,7 +68,7 @@ def test_sums_of_a_batch():
     own = np.array([0.5, 2.0, 3.0, 1.0, 0.25])
     batch = batch_of(labels, label_weights=own, **INPUTS)
     logits = LOGITS.copy()
-    logits[[0, 3], labels[[0, 3]]] = 9.0  # right; the others are wrong
+    logits[[0, 3], labels[[0, 3]]] = 9.0  # right; other predictions are wrong
     logits[[1, 4], labels[[1, 4]]] = -9.0
     model = Model(tf.constant(logits, tf.float32))
     sums, metrics = objective.losses(model, batch, "seed")

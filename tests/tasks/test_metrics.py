@@ -1,4 +1,4 @@
-"""Metrics equal those of scikit-learn, SciPy and the official scripts.
+"""Metrics match scikit-learn, SciPy and the official scripts.
 
 Undefined metrics are 0.
 """
@@ -88,7 +88,7 @@ def test_metrics_of_many_classes_need_little_memory():
 
 
 def test_metrics_of_sets_are_scikit_learns():
-    """Metrics of class sets equal those of scikit-learn."""
+    """Metrics of class sets match scikit-learn."""
     theirs = sklearn_metrics
     f1 = functools.partial(theirs.f1_score, zero_division=0.0)
     functions = {

@@ -1,4 +1,4 @@
-"""Values computed in NumPy equal those computed by hand or by TensorFlow."""
+"""Values computed in NumPy match values computed by hand or by TensorFlow."""
 
 import numpy as np
 import pytest

@@ -85,7 +85,7 @@ def tagged(words, length=8):
 
 @pytest.mark.parametrize("length", [4, 8, 16])
 def test_predictions_stand_at_their_words(words, length):
-    """If the logits match the labels, each word gets its own tag, in order."""
+    """If the logits match the labels, words get their tags, in order."""
     task, found = tagged(words, length)
     assert [p.tags for p in found] == [s.tags for s in EXAMPLES]
     assert all((p.probabilities > 0.99).all() for p in found)

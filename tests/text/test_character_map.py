@@ -65,7 +65,7 @@ def reference(tokenizer, texts):
 
 
 def every_character():
-    """Return texts with each character alone, in words and next to sigmas.
+    """Return texts with each character by itself, in words and next to sigmas.
 
     From U+20000 on, only three characters are used. Variants of the capital
     sigma, such as U+03F9, have no final form and are omitted.

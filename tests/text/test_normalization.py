@@ -110,7 +110,7 @@ def test_punctuation():
 
 
 def test_symbols_that_normalized_text_lacks():
-    """User-defined symbols that the rules change are disabled; others remain.
+    """User-defined symbols that the rules change are disabled; others work.
 
     The model also collapses spaces, and its normal pieces remain.
     """

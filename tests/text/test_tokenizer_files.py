@@ -191,7 +191,7 @@ def test_fingerprint_depends_on_everything(tmp_path):
 def test_pieces_that_the_file_names(pad, unk, tmp_path):
     """The model file defines the pieces for padding and unknown text.
 
-    The ids equal those of a model with the usual names.
+    The ids match a model with the usual names.
     """
     proto = ModelProto.FromString(sentencepiece_model())
     usual = SentencePieceTokenizer(sentencepiece_model(), TextConfig())

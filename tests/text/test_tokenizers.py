@@ -165,7 +165,7 @@ def test_wordpiece_offsets():
     ],
 )
 def test_wordpiece_table(text, options, wanted):
-    """Pieces equal those worked out by hand from the released rules."""
+    """Pieces match a table worked out by hand from the released rules."""
     tokenizer = chinese(**options)
     assert tokenizer.pieces(tokenizer.encode(text)) == wanted.split()
 

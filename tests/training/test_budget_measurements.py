@@ -57,7 +57,7 @@ def test_a_rehearsal_times_what_is_compiled_and_imported(
 ):
     """A rehearsal uses the times of the second evaluation and the second plot.
 
-    The first ones include compilation and imports. The time of the evaluation
+    The first calls include compilation and imports. The time of the evaluation
     is scaled to all batches, and divided by the time of a step. Only the chief
     draws plots.
     """
@@ -362,7 +362,7 @@ def test_the_end_states_the_time_used(capsys, step, rate):
 def test_a_run_whose_time_is_up_says_so(tmp_path, capsys, facts, over):
     """A message is printed only if the time of a run is up.
 
-    Checkpoints record whether the time is up; those of earlier versions record
+    Checkpoints record whether the time is up; earlier versions recorded
     only the last step.
     """
     folder, state = str(tmp_path), {"x": tf.Variable(0.0)}

@@ -122,7 +122,7 @@ def test_schedules_are_chosen_once(folders, fixed, earlier, masks, depths):
 
 
 def test_a_setting_for_one_process_does_not_undo_a_choice():
-    """A resumed run saves all choices, even those that its flags override.
+    """A resumed run saves all choices, even choices that its flags override.
 
     Otherwise, a later process without these flags would use defaults.
     """

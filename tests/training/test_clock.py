@@ -229,7 +229,7 @@ def test_the_steps_follow_the_pace():
 
 
 def test_a_run_that_goes_as_planned_has_the_ordinary_schedule():
-    """At the expected pace, rates are close to those of `WarmupDecay`."""
+    """At the expected pace, rates are close to the rates of `WarmupDecay`."""
     pace = (HOURS * 3600 - 2.0) / PLANNED
     machine = Machine(lambda share: pace, 2.0, 0.0, compiling=0.0)
     simulation = Simulation(machine, 10**6, 10**6)

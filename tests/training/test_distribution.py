@@ -142,7 +142,7 @@ def test_auto_takes_several_gpus(monkeypatch, number, chosen):
     ],
 )
 def test_the_peak_is_known_of_common_gpus(monkeypatch, name, peak):
-    """The peak FLOP/s are those of the first GPU times the number of replicas.
+    """The peak of the first GPU is multiplied by the number of replicas.
 
     The user's value takes precedence. Without a known GPU, the result is None.
     """

@@ -122,7 +122,7 @@ def test_many_kinds_of_outputs_are_no_warning(features, caplog):
 
 
 def two_hosts():
-    """Return a strategy with two replicas, each on its own simulated host."""
+    """Return a strategy with two replicas, each on a separate fake host."""
     strategy = make_strategy(DistributionConfig(num_cpu_replicas=2))
     devices = strategy.extended.worker_devices
     strategy.extended._input_workers_devices = tuple((d, (d,)) for d in devices)
@@ -153,7 +153,7 @@ def test_a_report_is_summarized_as_means():
 
 @eagerly()
 def test_each_host_makes_its_own_batches():
-    """Each host creates its own batches; the metrics equal those of one device.
+    """Each host creates separate batches; the metrics match a single device.
 
     The second host has only padding in the last batch.
     """

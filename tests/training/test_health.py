@@ -76,7 +76,7 @@ def falling(x):
     ],
 )
 def test_warnings_fit_the_course(history, kinds):
-    """Each problem causes its own warning; a healthy run causes none."""
+    """Each problem causes a different warning; a healthy run causes none."""
     assert set(monitor().notes(history)) == kinds
 
 
@@ -143,7 +143,7 @@ def test_the_mask_rate_is_judged_at_once(share, warned):
     ],
 )
 def test_each_fault_of_phonemes_has_its_warning(changes, kinds):
-    """Each fault causes its own warning; a healthy run causes none."""
+    """Each fault causes a different warning; a healthy run causes none."""
     healthy = {
         "symbols_loss": lambda x: 3 - x,
         "masked_symbol_accuracy": lambda x: 0.1 + 0.2 * x,
@@ -232,7 +232,7 @@ def test_a_healthy_model_spreads_its_states():
 
 @pytest.mark.parametrize("layers", [1, 3, None])
 def test_the_spread_is_that_of_the_trained_depth(layers):
-    """The states are those after the layers that the phase trains."""
+    """The states are the outputs of the layers that the phase trains."""
     config = goldens.variant("shared")
     weights = goldens.random_weights(config)
     batch = goldens.random_inputs(config)

@@ -113,7 +113,7 @@ def test_scalars_reach_the_disk_at_evaluations_and_saves(tmp_path):
 
 
 def test_trust_ratios_and_speed_are_measured(tmp_path):
-    """Trust ratios in the history equal those that NumPy computes.
+    """Trust ratios in the history match NumPy.
 
     The utilization of a model is its FLOP/s divided by the peak.
     """

@@ -35,7 +35,7 @@ def layer_with(values):
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("variant", [{}, {"bias_correction": True}])
 def test_three_steps_equal_the_loop_s(rule, variant):
-    """After three steps, weights equal those of the training loop's optimizer.
+    """After three steps, weights match the training loop's optimizer.
 
     The steps include the schedule, clipping and exclusions from weight decay.
     """
@@ -179,7 +179,7 @@ def test_exclusions_that_keras_s_method_adds(rule):
 
 
 def test_an_empty_pattern_excludes_no_variable():
-    """With `excluded=""`, all variables decay except those added later."""
+    """With `excluded=""`, all variables decay except variables added later."""
     layer = layer_with({n: np.ones((2, 2), "f4") for n in ("bias", "kernel")})
     optimizer = AdamW(0.1, weight_decay=0.5, excluded="")
     assert not optimizer.is_excluded("root/bias")

@@ -193,7 +193,7 @@ def test_a_card_without_a_run_says_what_is_not_known(tmp_path):
 
 
 def test_metadata_of_another_kind_is_ignored(tmp_path):
-    """The folder of examples may contain the user's own `metadata.json`."""
+    """The folder of examples may contain an unrelated `metadata.json`."""
     (tmp_path / "run.flags").write_text(f"--data_dir={tmp_path}\n")
     text = card("", model(tmp_path, metadata_json={"settings": ["a"]}), "tf1")
     assert "## Settings of the records" not in text

@@ -27,7 +27,7 @@ SHAPES = [(6, 4), (4, 6), (5, 5)]
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_matrices_are_orthogonalized_as_in_keras(shape):
-    """Orthogonalized matrices equal those of Keras's Muon.
+    """Orthogonalized matrices match Keras's Muon.
 
     Their singular values are between 0.6 and 1.3.
     """
@@ -41,7 +41,7 @@ def test_matrices_are_orthogonalized_as_in_keras(shape):
 
 @pytest.mark.parametrize("shape", [(64, 96), (96, 64)])
 def test_bfloat16_turns_no_direction(shape):
-    """In bfloat16, orthogonalized matrices stay close to those in float32.
+    """Orthogonalized matrices are similar in bfloat16 and in float32.
 
     Their singular values are between 0.6 and 1.3.
     """
@@ -60,7 +60,7 @@ def test_bfloat16_turns_no_direction(shape):
 )
 @pytest.mark.parametrize("shape", SHAPES)
 def test_three_steps_equal_keras(shape):
-    """After three steps, weights equal those of `keras.optimizers.Muon`.
+    """After three steps, weights match `keras.optimizers.Muon`.
 
     The steps include momentum, the scale of updates and weight decay.
     """
@@ -102,7 +102,7 @@ def stepped(name, weights, dtype="float32"):
 
 
 def test_only_products_of_matrices_are_rounded():
-    """bfloat16 changes only the updates that Muon computes, those of matrices.
+    """bfloat16 changes only the updates of matrices, which Muon computes.
 
     The optimizer of a run in bfloat16 computes Muon's products in bfloat16.
     """

@@ -55,7 +55,7 @@ def oracle(w, gradients, rates, decayed, c):
 
 
 def check(shape, rates, tolerance, excluded=False, **values):
-    """Compare updates for random gradients with those of the oracle."""
+    """Compare updates for random gradients with the oracle's updates."""
     rng, config = np.random.default_rng(7), OptimizerConfig(**values)
     w, gradients = rng.normal(size=shape), rng.normal(size=(len(rates), *shape))
     expected = oracle(w, gradients, rates, not excluded, config)
@@ -248,7 +248,7 @@ def test_an_unhealthy_step_is_only_counted(healthy, gradient, moves):
 def test_an_average_follows_the_weights():
     """At step t, a new average contains (t - 1) / (t + 9) of the old average.
 
-    This share is at most `decay`; the rest comes from the weights. The block
+    This share is at most `decay`; the weights make up the rest. The block
     in which averages replace the weights may raise an error.
     """
     strategy = tf.distribute.get_strategy()
@@ -286,7 +286,7 @@ def rates_of(schedule, steps, total, warmup, rate=1.0, **values):
 
 
 def test_released_schedule_equals_the_recorded_rates():
-    """Learning rates equal those of the released code, even below 0."""
+    """Learning rates match the released code, even below 0."""
     cases = json.loads((TESTDATA / "lr_schedule.json").read_text())
     assert len(cases) > 3
     for case in cases:
@@ -302,7 +302,7 @@ def test_released_schedule_equals_the_recorded_rates():
 @pytest.mark.parametrize("rule", ["lamb", "adamw"])
 @eagerly()
 def test_three_steps_equal_the_released_ones(rule):
-    """After steps 1 and 3, the weights equal those of the released code.
+    """After steps 1 and 3, the weights match the released code.
 
     The steps include the schedule, clipping and exclusions from weight decay.
     """

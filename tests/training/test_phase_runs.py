@@ -71,7 +71,7 @@ def reads(monkeypatch):
 
 @pytest.mark.slow
 def test_each_phase_reads_its_own(train, reads, capsys):
-    """Each phase reads batches of its own size from its own folder.
+    """Phases read batches of different sizes from different folders.
 
     If a folder is repeated, reading continues where it stopped.
     """

@@ -132,7 +132,7 @@ class Fixed:
 
 
 def test_metrics_by_hand():
-    """Losses, weights and metrics equal those computed by hand.
+    """Losses, weights and metrics match values computed by hand.
 
     The example has six positions and padding. A trained symbol may be masked,
     unchanged, or replaced with another symbol.

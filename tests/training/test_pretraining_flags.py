@@ -63,7 +63,7 @@ def test_every_size_has_its_flagfiles():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_hyperparameters_are_the_papers(parsed, name):
-    """Hyperparameters are those in Section 4.1 of the ALBERT paper.
+    """Hyperparameters match Section 4.1 of the ALBERT paper.
 
     These include LAMB, batch size 4096, learning rate 0.00176 and 125,000
     steps.

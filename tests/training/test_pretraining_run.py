@@ -246,7 +246,7 @@ def test_a_source_that_does_not_fit_is_refused(
 def test_a_model_is_evaluated_on_records_of_its_tokenizer(
     data_dir, trained, tmp_path
 ):
-    """Models are evaluated only on records of their own tokenizer."""
+    """Models are evaluated only on records that have the same tokenizer."""
     path, output = trained[0], shutil.copytree(trained[1], tmp_path / "model")
     described = output / "tokenizer.json"
     described.write_text(described.read_text().replace("released", "strip"))
@@ -362,7 +362,7 @@ def test_records_that_do_not_fit_are_refused(
 
 
 def test_checkpoints_without_a_config_are_refused(data_dir, trained, tmp_path):
-    """The error for checkpoints without a config says to copy it back."""
+    """The error for checkpoints without a config suggests copying it back."""
     output = shutil.copytree(trained[1], tmp_path / "model")
     (output / "albert_config.json").unlink()
     with pytest.raises(InputError, match=f"copy this file .*={output}$"):

@@ -296,7 +296,7 @@ def test_a_trainer_of_a_depth_shares_the_state():
 
 @pytest.mark.slow
 def test_bfloat16_trains_near_float32(one_replica):
-    """With bfloat16, weights are float32 and close to those of float32 runs."""
+    """With bfloat16, weights are float32 and close to a float32 run's."""
     found = trained(dtype="bfloat16")
     assert all(v.dtype != tf.bfloat16 for v in found.values())
     assert 0 < tiny.largest_difference(one_replica, found) < 0.05
