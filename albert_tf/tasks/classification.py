@@ -314,8 +314,8 @@ class Classification(ClassTask):
 class MultiLabel(ClassTask):
     """A task that assigns any number of classes, independently.
 
-    Labels are either in one column, as JSON lists or separated by commas, or in
-    several columns, which are named after the classes and contain 0 or 1. An
+    A single label column contains JSON lists, or classes separated by commas.
+    Several label columns are named after the classes, and contain 0 or 1. An
     empty cell means that no class applies. If no row has a class, prediction
     examples count as unlabeled; a training or evaluation file is an error.
     """
@@ -403,8 +403,8 @@ class MultiLabel(ClassTask):
 class Regression(SentenceTask):
     """A task that predicts one number, or several named numbers.
 
-    Several numbers are either in one column, as a list, or in several columns,
-    which are named after the numbers.
+    Several numbers are a list in one column, or are in several columns, which
+    are named after the numbers.
 
     Attributes:
       labels: the names of several numbers, or () for a single number.

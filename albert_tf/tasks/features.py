@@ -29,10 +29,10 @@ def make_windows(number: int, size: int, stride: int) -> list[tuple[int, int]]:
 def best_windows(number: int, windows: list[tuple[int, int]]) -> np.ndarray:
     """Return the index of the window with the most context for each token.
 
-    The result is int64 [number]. A token's context is the number of tokens to
-    its left or to its right in the window, whichever is smaller, plus 0.01
-    times the window's length, as in the released `squad_utils.py`. If windows
-    tie, the first wins.
+    The result is int64 [number]. As in the released `squad_utils.py`, a token's
+    context is the number of tokens to its left or right in the window,
+    whichever is smaller, plus 0.01 times the window's length. If windows tie,
+    the first window wins.
     """
     best, row_of = np.full(number, -np.inf), np.zeros(number, np.int64)
     for row, (start, length) in enumerate(windows):

@@ -2,8 +2,8 @@
 
 A model is right about a pair if it assigns the higher pseudo-log-likelihood to
 the good sentence. A sentence's pseudo-log-likelihood is the sum of the log
-probabilities of its pieces, each of which is predicted while only this piece is
-masked (Salazar et al., 2020, arXiv 1910.14659).
+probabilities of its pieces (Salazar et al., 2020, arXiv 1910.14659). Each piece
+is predicted while only this piece is masked.
 
 Shapes: N sentences, R rows, T tokens.
 """

@@ -65,9 +65,9 @@ PRINTED_ANSWERS = re.compile(r"\s*\[?\{'(text|answer_start)':")
 def answers_in(qa: dict, where: str) -> list[tuple[str, int | None]]:
     """Return the (text, start) pairs of a question's answers.
 
-    Answers are a list of objects as in SQuAD files, an object of lists as on
-    the Hugging Face Hub, or one or more texts, whose starts are None. Empty
-    texts are ignored.
+    Answers are a list of objects (in SQuAD files), an object of lists (on the
+    Hugging Face Hub), or one or more texts, whose starts are None. Empty texts
+    are ignored.
     """
     raw_answers = plain(qa["answers"])
     if isinstance(raw_answers, str):

@@ -1,9 +1,9 @@
 """Checkpoints of named variables, and the model directories that contain them.
 
 A checkpoint is a flat table {name: variable}. Names of weights begin with the
-name of a part of the model (`albert/`, `mlm/`, `sop/`, or a task's head), and
-names of optimizer slots begin with `optimizer/`. A checkpoint must match the
-model exactly.
+name of a part of the model: `albert/`, `mlm/`, `sop/`, or a task's head. Names
+of optimizer slots begin with `optimizer/`. A checkpoint must match the model
+exactly.
 """
 
 import contextlib

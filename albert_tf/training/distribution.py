@@ -221,8 +221,8 @@ def distribute(strategy: tf.distribute.Strategy, batches: Callable):
 
     This function turns off tf.data's autotuning. The autotuning thread sleeps
     for 10 ms at first, and then for twice as long each time. In TensorFlow
-    2.21, the end of an iteration waits for this thread, so an evaluation with
-    autotuning could take twice as long, or a minute longer.
+    2.21, the end of an iteration waits for this thread. An evaluation with
+    autotuning could therefore take twice as long, or a minute longer.
 
     Args:
       strategy: the strategy that receives the batches.

@@ -117,10 +117,10 @@ def masked_spread(
 
     The result is the variance within texts, divided by the mean square. It is 0
     if a model makes the same prediction for every mask. On the initial plateau,
-    a healthy model also makes nearly the same prediction for every mask, so
-    loss and accuracy do not distinguish it from a collapsed model. The states
-    of other positions do not distinguish them either, because a collapsed model
-    may still distinguish visible words, or one text from another.
+    a healthy model also makes nearly the same prediction for every mask. Loss
+    and accuracy therefore do not distinguish it from a collapsed model. Neither
+    do the states of other positions, because a collapsed model may still
+    distinguish visible words, or one text from another.
 
     Args:
       states: [B, P, H], the states of the predicted words, without dropout.

@@ -63,9 +63,9 @@ def polynomial_decay(done: tf.Tensor, config) -> tf.Tensor:
 def cosine_decay(done: tf.Tensor, config) -> tf.Tensor:
     """Return the remaining share of the peak rate under cosine decay.
 
-    `done` is the completed share of the decay. The result is computed as the
-    square of a sine, which equals (1 + cos(pi done)) / 2, but does not round to
-    0 in the last steps of a long run.
+    `done` is the completed share of the decay. The result is the square of a
+    sine. It equals (1 + cos(pi done)) / 2, but does not round to 0 in the last
+    steps of a long run.
     """
     return tf.square(tf.sin(0.5 * math.pi * (1.0 - done)))
 
@@ -188,8 +188,8 @@ class WeightAverage:
     def move(self, strategy, t: tf.Tensor) -> None:
         """Update all means in all replicas: mean <- d mean + (1 - d) w.
 
-        At step t, counted from 1, d is (t - 1) / (t + 9), but at most `decay`,
-        so the mean starts at the weights of the first step.
+        At step t, counted from 1, d is (t - 1) / (t + 9), but at most `decay`.
+        The mean therefore starts at the weights of the first step.
         """
         d = tf.minimum(self.decay, (t - 1.0) / (t + 9.0))
 

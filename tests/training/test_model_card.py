@@ -121,9 +121,10 @@ def test_a_card_names_tables_in_memory(tmp_path):
 def test_a_card_of_a_pretrained_model(tmp_path):
     """The card of a pretrained model lists the last held-out metrics.
 
-    The card also states the step of these metrics, how many documents and
-    sentences the last records have, how each folder of records was built, and
-    the notes in the history. The card of a converted folder states the same.
+    The card also states the step of these metrics, the number of documents and
+    sentences in the last records, and the settings of each folder of records.
+    It contains the notes in the history. The card of a converted folder states
+    the same.
     """
     records = tmp_path / "records"
     records.mkdir()

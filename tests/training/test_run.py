@@ -310,7 +310,7 @@ def test_what_differs_on_resuming_is_said(unbroken):
 def test_the_history_keeps_what_changed(unbroken, tmp_path):
     """The history notes each changed setting at the step of the resume.
 
-    A second resume at the same step replaces the notes of the first, and a
+    A second resume at the same step replaces the notes of the first resume. A
     complete run notes nothing, because it does not use the new settings.
     """
     folder = copied(unbroken[0], tmp_path, 20)

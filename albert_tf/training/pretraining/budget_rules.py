@@ -15,12 +15,11 @@ from typing import Any, NamedTuple
 
 from albert_tf.model.config import AlbertConfig
 
-# Trials of 1,000 steps at batch size 64 with `tiny`, 30,000 pieces and informed
-# weights ended at 4.31 with Muon at a rate of 1.4e-3, at 4.44 with AdamW, and
-# at 4.57 and 4.58 with AdamW at half and twice the rate. Trials of 2,500 steps
-# without an informed start, with width 128, 3 layers and 8,000 pieces, ended at
-# 4.42 with AdamW at 2e-3, at 4.50 with LAMB at 0.02, and at 5.13 with LAMB as
-# released.
+# Results of 1,000 steps at batch size 64 with `tiny`, 30,000 pieces and
+# informed weights: 4.31 with Muon at a rate of 1.4e-3; 4.44 with AdamW; 4.57
+# and 4.58 with AdamW at half and twice the rate. Results of 2,500 steps without
+# an informed start, with width 128, 3 layers and 8,000 pieces: 4.42 with AdamW
+# at 2e-3; 4.50 with LAMB at 0.02; 5.13 with LAMB as released.
 OPTIMIZER = "muon"
 OPTIMIZERS = {
     "muon": {"learning_rate": 2e-3, "weight_decay_rate": 0.1},

@@ -5,7 +5,7 @@ frequency alone, until some head finds a word's neighbors. With random position
 embeddings, the head must learn to find the neighbors of each position
 separately. In this module, position embeddings start as waves, for which a
 shift by one position is the same rotation everywhere
-(https://arxiv.org/abs/1706.03762, Section 3.5), and heads start with such
+(https://arxiv.org/abs/1706.03762, Section 3.5). Heads start with such
 rotations. One more head starts by attending to other occurrences of the same
 word; without this head, a small model does not learn to compare two texts.
 Training may change all of these weights.
@@ -49,9 +49,9 @@ PEAK = 6.0
 SAME_WORD, SAME_POSITION, SEPARATOR = 9.0, -14.0, 7.0
 
 # Length of the vector that full attention to [SEP] adds to a state. The norm of
-# a state is about sqrt(H), 16 for H = 256 and 28 for H = 768, so the state of a
-# word without a repeat shifts by up to a quarter or a seventh of its norm,
-# respectively. The value is chosen, not derived.
+# a state is about sqrt(H): 16 for H = 256, and 28 for H = 768. The state of a
+# word without a repeat therefore shifts by up to a quarter or a seventh of its
+# norm, respectively. The value is chosen, not derived.
 MARK = 4.0
 
 LONGEST_WAVE = 1024  # in positions

@@ -224,8 +224,8 @@ def vocabulary_of(data_dir: str, source: str | None) -> Vocabulary | None:
     """Return the tokenizer or symbols of records, or None if unknown.
 
     Records of the released code come without a tokenizer. For such records, the
-    result is the tokenizer next to the records or in `source`, the directory of
-    the initial weights or of the run to resume.
+    result is the tokenizer next to the records or in `source`, which is the
+    directory of the initial weights or of the run to resume.
     """
     if is_described(data_dir):
         return load_vocabulary(data_dir)

@@ -138,9 +138,9 @@ class Transplant:
 
         Pieces in both vocabularies keep their biases, which fit their rows.
         Other pieces receive log frequencies, shifted to match the kept biases
-        on average. In a different language, all pieces receive log frequencies,
-        because few pieces are in both vocabularies, and their biases do not
-        reflect their frequencies in that language. If the counts are unknown, a
+        on average. In a different language, all pieces receive log frequencies:
+        few pieces are in both vocabularies, and their biases do not reflect
+        their frequencies in that language. If the counts are unknown, a
         piece receives the mean bias of its old pieces or, if it has none, of
         all old pieces.
         """
