@@ -356,8 +356,7 @@ def start_weights(
     prefix = checkpoints.for_inference(model_dir)
     source_vocabulary = vocabulary_in(model_dir)
     words = source_vocabulary.words if source_vocabulary else ()
-    # The outputs of other heads keep their meaning, or are ids, which a
-    # transplant matches.
+    # Other heads' outputs keep their meaning, or a transplant matches the ids.
     foreign = WORD_HEAD if vocabulary and vocabulary.words != words else ()
     table = checkpoints.read_table(prefix)
     stored = [name for name in table if not name.startswith(foreign)]
