@@ -31,7 +31,7 @@ class EarlyStopping(Hook):
 
     Both decisions depend only on the history, and ignore an additional
     evaluation at `stop_step`, so a resumed run equals an uninterrupted run.
-    This hook must come after `Evaluate`.
+    This hook must follow `Evaluate`.
 
     Args:
       every: see `Evaluate`.

@@ -72,7 +72,7 @@ def make_monitor(run: Run, peak_flops: float | None = None) -> Monitor:
 class Measure(Hook):
     """A hook that measures speed, and trust ratios if the rule has them.
 
-    It must precede `Log`.
+    This hook must precede `Log`.
     """
 
     def __init__(self, monitor_of: Callable[[Run], Monitor]):

@@ -63,9 +63,9 @@ def polynomial_decay(done: tf.Tensor, config) -> tf.Tensor:
 def cosine_decay(done: tf.Tensor, config) -> tf.Tensor:
     """Return the remaining share of the peak rate under cosine decay.
 
-    `done` is the completed share of the decay. The result is the square of a
-    sine. It equals (1 + cos(pi done)) / 2, but does not round to 0 in the last
-    steps of a long run.
+    `done` is the completed share of the decay. The square of a sine equals
+    (1 + cos(pi done)) / 2, but does not round to 0 in the last steps of a long
+    run.
     """
     return tf.square(tf.sin(0.5 * math.pi * (1.0 - done)))
 

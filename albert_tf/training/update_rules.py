@@ -84,8 +84,8 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # coefficients of x, x^3 and x^5
 def orthogonalized(x: tf.Tensor, dtype: str = "float32") -> tf.Tensor:
     """Approximate U V^T of x = U S V^T by Newton-Schulz iterations.
 
-    The singular values of the result are close to 1. This is true even if
-    `dtype`, in which products are computed, is bfloat16, as in Jordan's code.
+    The singular values of the result are close to 1, even if products are
+    computed in bfloat16 (the argument `dtype`), as in Jordan's code.
     """
     tall = x.shape[0] > x.shape[1]
     x = tf.transpose(x) if tall else x
