@@ -229,7 +229,7 @@ program.run(lambda: print("done"), prepare=lambda: "Do the work.")
 def test_output_that_nobody_reads_is_no_error(arguments):
     """If the reader of the output ends, as with `| head`, so does a program.
 
-    It prints no error, and ends with the status of a closed pipe.
+    The program prints no error, and ends with the status of a closed pipe.
     """
     reader, writer = os.pipe()
     os.close(reader)

@@ -38,7 +38,7 @@ def test_a_finished_run_is_not_repeated(
 ):
     """A repetition of a finished run only evaluates and prints advice.
 
-    It reads the checkpoint with the first weights only once.
+    The run reads the checkpoint with the first weights only once.
     """
     before, folders = History(str(copy), 60).rows, []
     for_inference = checkpoints.for_inference

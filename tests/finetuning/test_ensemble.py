@@ -253,7 +253,7 @@ def test_the_results_of_tasks_are_not_replaced(
 ):
     """A run of one task cannot replace the summary of several tasks.
 
-    It can replace the results of another single task.
+    The run can replace the results of another single task.
     """
     path = tmp_path / "metrics.json"
     path.write_text('{"task": "sst-2,rte"}', "utf-8")

@@ -46,7 +46,7 @@ EVERY_STEP = {
 def test_early_stopping(shallow, opinions, tmp_path, monkeypatch):
     """A run ends after the given number of evaluations without a gain.
 
-    It is then complete, so it rejects different settings.
+    The run is then complete, so it rejects different settings.
     """
     scripted(SCORES, monkeypatch)
     values = opinions | EVERY_STEP | {"early_stopping": 3}

@@ -219,7 +219,7 @@ def dropout_model(**rates):
 def test_dropout_follows_from_the_seed(rate):
     """A seed determines all dropout masks; without a seed, none are used.
 
-    This is also true with `training`, which draws a seed only if none is given.
+    The same applies with `training`, which draws a seed only if none is given.
     """
     run, plain = dropout_model(**{rate: 0.3}), dropout_model()
     one, two = tf.constant([1, 2]), tf.constant([1, 3])

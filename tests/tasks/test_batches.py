@@ -101,7 +101,7 @@ def test_unsorted_batches_may_start_within_a_batch(features):
 def test_shards_deal_out_the_same_examples(features, group):
     """Two hosts, each with half a batch, together get a single host's batch.
 
-    They receive its examples in turn, so both get examples of all lengths.
+    The hosts receive examples in turn, so both get examples of all lengths.
     """
     whole = labels(train(features, 8, group))
     halves = [
@@ -157,7 +157,7 @@ def test_evaluation_has_every_example_once(features, size, bucketed):
 def test_batches_are_as_long_as_their_longest_row(features, group):
     """Shorter batches equal full batches without their last columns.
 
-    These columns contain only padding.
+    The omitted columns contain only padding.
     """
     padded, cut = (train(features, 9, group, step=step) for step in (0, 1))
     for whole, short in zip(padded, cut, strict=True):

@@ -131,7 +131,7 @@ def whole_features(**changes):
 def test_a_checksum_is_of_tokens_and_labels():
     """The checksum depends on the tokens of each row and on the labels.
 
-    It does not depend on label weights or on a teacher's outputs.
+    The checksum does not depend on label weights or on a teacher's outputs.
     """
     changes = {
         "tokens": np.arange(1, 10, dtype=np.int32),

@@ -248,7 +248,7 @@ def test_a_model_without_the_head_is_refused(scorer, tmp_path):
 def test_another_layout_must_be_converted(read, tmp_path):
     """The error for a Hugging Face folder contains the command to convert it.
 
-    This is also true of the program `shrink`.
+    The same applies to the program `shrink`.
     """
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors").write_text("")

@@ -182,7 +182,7 @@ def test_rows_with_a_word_each(cells, names, column, expected):
 def test_rows_without_words():
     """A sentence without words is kept only for prediction.
 
-    This does not depend on other sentences.
+    Other sentences do not affect this rule.
     """
     rows = rows_of(tokens=["", "a b"], ner_tags=[[], ["O", "O"]])
     for tagged, found in ((True, [("a", "b")]), (False, [(), ("a", "b")])):

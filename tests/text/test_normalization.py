@@ -59,7 +59,7 @@ def test_the_characters_of_unicode():
 def test_a_function_is_applied_to_each_text():
     """A function is applied to each text separately.
 
-    This holds even for a function that changes the separator.
+    The function may even change the separator.
     """
     between = normalization.BETWEEN
     for function in (

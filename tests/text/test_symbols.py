@@ -32,7 +32,7 @@ def test_the_presets_are_those_of_the_projects():
 def test_a_table_made_from_data_has_every_symbol():
     """A table made from data has all symbols that occur in the data.
 
-    Their order in the data has no effect. Padding and masks get symbols that
+    The order of the symbols has no effect. Padding and masks get symbols that
     the data lack.
     """
     table = symbols.made_of("bM$a ")
@@ -44,7 +44,7 @@ def test_a_table_made_from_data_has_every_symbol():
 
 @pytest.mark.parametrize("data", ["", "$M_#", "$M_#@", "$M_#@\ue000"])
 def test_padding_and_masks_always_have_symbols(data):
-    """A table for any data, such as X-SAMPA, has unused padding and masks."""
+    """A table for any data has padding and masks that the data do not use."""
     table = symbols.made_of(iter(data))
     assert table.pad != table.mask and not {table.pad, table.mask} & {*data}
     assert table.ids.keys() == {*data, " "}

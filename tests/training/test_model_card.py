@@ -74,7 +74,7 @@ NAMES = [
 def test_a_name_is_shown_as_it_is(tmp_path, name):
     """No name of a file, folder or label changes the structure of a card.
 
-    Its code, command and flags contain the name literally. Unprintable
+    The code, command and flags contain the name literally. Unprintable
     characters are shown as escapes.
     """
     markdown = pytest.importorskip("markdown_it").MarkdownIt("commonmark")

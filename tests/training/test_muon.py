@@ -29,7 +29,7 @@ SHAPES = [(6, 4), (4, 6), (5, 5)]
 def test_matrices_are_orthogonalized_as_in_keras(shape):
     """Orthogonalized matrices match Keras's Muon.
 
-    Their singular values are between 0.6 and 1.3.
+    The singular values are between 0.6 and 1.3.
     """
     x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     found = orthogonalized(tf.constant(x)).numpy()
@@ -43,7 +43,7 @@ def test_matrices_are_orthogonalized_as_in_keras(shape):
 def test_bfloat16_turns_no_direction(shape):
     """Orthogonalized matrices are similar in bfloat16 and in float32.
 
-    Their singular values are between 0.6 and 1.3.
+    The singular values are between 0.6 and 1.3.
     """
     x = np.random.default_rng(3).normal(size=shape).astype(np.float32)
     exact, found = (

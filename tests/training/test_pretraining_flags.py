@@ -65,7 +65,7 @@ def test_every_size_has_its_flagfiles():
 def test_hyperparameters_are_the_papers(parsed, name):
     """Hyperparameters match Section 4.1 of the ALBERT paper.
 
-    These include LAMB, batch size 4096, learning rate 0.00176 and 125,000
+    The values include LAMB, batch size 4096, learning rate 0.00176 and 125,000
     steps.
     """
     expected = {

@@ -136,7 +136,7 @@ def contents(folder):
 def test_evaluating_alone_writes_nothing(data_dir, trained, tmp_path, capsys):
     """A run that only evaluates changes no file, not even its flags.
 
-    It also prints no summary of training, even if it gets different settings.
+    The run also prints no summary of training, even with different settings.
     """
     path, output, metrics = trained
     before, other = contents(output), tmp_path / "other"

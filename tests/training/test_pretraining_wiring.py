@@ -239,7 +239,7 @@ def test_a_seed_determines_weights_and_data(monkeypatch):
 def test_workers_compare_what_determines_the_run(monkeypatch):
     """Workers compare settings and contents of files, not paths or devices.
 
-    They compare `dtype` before each of them resolves `auto`.
+    Workers compare `dtype` before each worker resolves `auto`.
     """
     compared = []
     monkeypatch.setattr(

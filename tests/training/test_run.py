@@ -384,8 +384,7 @@ def test_a_stop_after_the_end_is_the_end(tmp_path):
 def test_another_number_of_replicas_is_stated(unbroken, tmp_path, capfd):
     """A run that resumes with a different number of replicas prints a note.
 
-    Its final weights differ from those of an uninterrupted run only by
-    rounding.
+    Its final weights match an uninterrupted run, except for rounding.
     """
     copied(unbroken[0], tmp_path, 14)
     found = tiny.values(go(make_run(tmp_path, replicas=2)))

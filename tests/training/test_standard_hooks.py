@@ -199,7 +199,7 @@ def test_a_checkpoint_is_saved_once_and_timed(clock, monkeypatch, chief):
 def test_time_ends_before_the_next_steps_and_saves_would_pass_it(clock):
     """The next steps, evaluation and saves must fit in the time left.
 
-    These are the longest window, an evaluation and two checkpoints.
+    The estimate is the longest window, an evaluation and two checkpoints.
     """
     limit, free = StopInTime(1.0), StopInTime(0.0)
     run = FakeRun(seconds={"checkpoint": 20.0, "evaluation": 300.0})
