@@ -94,5 +94,5 @@ def test_the_first_column_of_a_table_is_on_the_left():
     [(0, "0 rows"), (1, "1 row"), (2, "2 rows"), (12345, "12,345 rows")],
 )
 def test_only_one_thing_is_singular(number, text):
-    """The noun is in the plural unless the number is 1."""
+    """The noun is plural unless the number is 1."""
     assert counted(number, "row") == text

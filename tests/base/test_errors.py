@@ -41,13 +41,13 @@ def test_errors_of_a_library_state_the_rule_and_the_reason():
 
 
 def test_the_first_line_of_an_error_names_no_node():
-    """A first line omits TensorFlow's nodes and ops; without text, a type."""
+    """The first line of an error omits nodes and ops, or is the type."""
     assert first_line(ValueError("x {{node a}} y [Op:R]\nz")) == "x y"
     assert first_line(KeyError()) == "KeyError"
 
 
 def test_errors_begin_with_the_location_of_the_data():
-    """The location of the data precedes a rule; other errors have none."""
+    """The location of the data precedes a rule; other errors are unchanged."""
     with pytest.raises(InputError, match="^a.tsv:3: `n` must be 1. Rec.*n=2$"):
         with errors_in("a.tsv:3"):
             require(False, "`n` must be 1.", n=2)

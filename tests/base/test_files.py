@@ -170,7 +170,7 @@ def test_json_may_begin_with_a_byte_order_mark(folder):
 def test_json_that_cannot_be_read_is_explained(folder):
     """The error for unreadable JSON states the mistake.
 
-    The error gives the line of a syntax error, or the position of a byte that
+    The error states the line of a syntax error, or the position of a byte that
     is not UTF-8. Too many nested levels, or a value that is not an object, also
     raise an error.
     """

@@ -130,7 +130,7 @@ def test_every_setting_takes_scalars_of_numpy(cls):
     ids=["keys", "lists", "tuples", "Int64", "float64", "pyarrow"],
 )
 def test_values_of_libraries_become_pythons(value, expected):
-    """Values of other libraries become Python's, also in dicts and lists."""
+    """Values of other libraries become Python values, even inside lists."""
     assert repr(plain(value)) == repr(expected)
 
 

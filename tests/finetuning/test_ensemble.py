@@ -338,7 +338,7 @@ def test_an_ensemble_averages_logits(words, tmp_path, bucketing):
     ],
 )
 def test_members_have_one_task(pretrained, tmp_path, kind, changes):
-    """If a member's task differs, the error names that member and the first.
+    """If a member's task differs, the error names it and the first member.
 
     The column of the examples' names may differ.
     """

@@ -135,7 +135,7 @@ def test_each_split_has_metrics_and_files_of_its_own(tmp_path):
 
 
 def test_workers_write_nothing(tmp_path):
-    """Only one process writes the report, but all return the metrics."""
+    """Only one process writes the report, but all processes return metrics."""
     scores = {"eval_matched": {"accuracy": 0.5}}
     found = report(tmp_path, scores, "", writes=False)
     assert found == {"eval_matched": {"accuracy": 0.5, "examples": 2}}

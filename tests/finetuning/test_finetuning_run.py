@@ -66,7 +66,7 @@ def test_where_a_run_was_stopped_does_not_count(tmp_path):
     """Only regular evaluations count for early stopping and plateaus.
 
     A run also evaluates when it stops at `stop_step`. A run that ended early
-    prints this again when it is resumed.
+    prints the message again when it is resumed.
     """
     run = mock.Mock(history=History(str(tmp_path)))
     recipe = RecipeConfig(early_stopping=2, plateau_patience=2)

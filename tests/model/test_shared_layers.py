@@ -231,7 +231,7 @@ def test_only_a_layers_input_is_kept():
 
 
 def test_recomputation_is_the_same_function_again():
-    """A layer is recomputed with its own index and dropout mask."""
+    """A layer is recomputed with the same index and dropout mask."""
     calls = []
 
     def layer(x, number, weight):

@@ -184,7 +184,7 @@ def test_sets_of_classes(tmp_path):
 
 
 def test_sets_in_columns_of_0_and_1(tmp_path):
-    """Each of several label columns stands for a class.
+    """Each of several label columns represents a class.
 
     The error for an invalid cell states the file and the line.
     """

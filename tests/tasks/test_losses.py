@@ -146,7 +146,7 @@ def test_losses_of_numbers(labels):
 
 @pytest.mark.parametrize("name", ["classification", "multiple_choice"])
 def test_losses_against_a_teacher(name):
-    """A teacher gives absent choices no share, whatever its logits are."""
+    """A teacher assigns no share to absent choices, whatever its logits are."""
     objective = objective_of(name, CLASSES if name == "classification" else ())
     present = np.ones([5, 4], bool)
     logits, teacher = LOGITS.copy(), TEACHER.copy()

@@ -144,7 +144,7 @@ def test_squares_of_large_errors_are_finite():
 
 
 def test_matthews_does_not_round():
-    """Perfect classes score exactly 1, and classes at chance exactly 0.
+    """Perfect predictions score exactly 1; predictions at chance, exactly 0.
 
     Otherwise, rounding would decide which of two such evaluations is better.
     """

@@ -297,7 +297,7 @@ def test_an_empty_context(words):
 
 
 def test_own_questions_say_whether_all_have_answers():
-    """Any unanswerable question selects the metrics of SQuAD 2.0."""
+    """If any question is unanswerable, the metrics are SQuAD 2.0's."""
     own = find("question_answering")
     assert own.fitted(EXAMPLES).scoring == "squad2"
     fitted = own.fitted(EXAMPLES[:2])

@@ -195,9 +195,9 @@ def test_a_lost_connection_is_not_damage(folder, monkeypatch):
 
 
 def test_checkpoints_after_the_newest_are_not_taken(folder):
-    """Checkpoints after the `checkpoint` file's current one are ignored.
+    """Checkpoints later than the one that `checkpoint` names are ignored.
 
-    If the current checkpoint is that of step 11, only the checkpoints of steps
+    If the file names the checkpoint of step 11, only the checkpoints of steps
     11, 10 and 9 are found, in this order.
     """
     names = [f'all_model_checkpoint_paths: "ckpt-{n}"' for n in range(9, 13)]

@@ -62,7 +62,7 @@ def test_a_fingerprint_is_of_the_step_and_the_weights(saved):
 
 
 def test_equal_states_have_equal_fingerprints(tmp_path):
-    """A fingerprint does not depend on what the process built before.
+    """A fingerprint does not depend on earlier models of the process.
 
     The same holds for a checkpoint of only the weights. Different weights have
     a different fingerprint.
@@ -144,7 +144,7 @@ class TestSeveralFiles:
             return floats | {"step": step}
 
     def test_it_is_an_ordinary_checkpoint(self, tmp_path):
-        """TensorFlow's own readers and `restore` read every variable."""
+        """TensorFlow's readers and `restore` read every variable."""
         saved, read, restored = map(self.variables, (1.0, 2.0, 3.0))
         prefix = checkpoints.save(str(tmp_path), saved)
         sizes = [p.stat().st_size for p in tmp_path.glob("ckpt-0.data-*")]

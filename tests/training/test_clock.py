@@ -368,7 +368,7 @@ def test_a_run_out_of_time_lets_the_rate_decay():
     """After the time limit, each step covers at most 1% of the schedule.
 
     Steps that already cover more are not divided. Each remaining phase has at
-    least one step, and the run ends only where it may.
+    least one step, and the run ends only when it is allowed to end.
     """
     clock = BudgetClock(1000, 0, 400.0, 1.0, save_steps=100, now=lambda: 9.0)
     clock.turn(0, {}, over=True)

@@ -117,7 +117,7 @@ def list_gpus(monkeypatch, number, **details):
 
 @pytest.mark.parametrize("number, chosen", [(1, "one_device"), (2, "mirrored")])
 def test_auto_takes_several_gpus(monkeypatch, number, chosen):
-    """`auto` selects `mirrored` for several GPUs, and `one_device` for one."""
+    """`auto` selects `mirrored` for several GPUs, `one_device` for one GPU."""
     list_gpus(monkeypatch, number)
     assert strategy_name(DistributionConfig()) == chosen
 

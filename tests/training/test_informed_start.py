@@ -354,8 +354,8 @@ def scores_of(attention, before, states, columns):
 def test_scores_are_those_of_the_constants():
     """The new weights add fixed amounts to attention scores.
 
-    The amounts are 6 for a neighbor, 9 for the same word, -14 for a token's
-    position, and 7 for [SEP].
+    The amounts are 6 for a neighbor, 9 for the same word, -14 for the token
+    itself, and 7 for [SEP].
     """
     model = build(**FLAT)
     (attention,) = model.encoder.attentions.values()

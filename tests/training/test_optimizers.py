@@ -143,7 +143,7 @@ def test_only_included_variables_decay(optimizer, name):
 def test_trust_ratios_are_those_of_the_update(optimizer, corrected):
     """`Optimizer.trust_ratios` are the factors by which updates are scaled.
 
-    Without the factor, the update is that of an excluded variable plus decay.
+    Without the factor, the update equals an excluded variable's, plus decay.
     The learning rate is 0, so the update leaves the weights unchanged.
     """
     rng = np.random.default_rng(5)

@@ -74,7 +74,7 @@ def test_what_is_no_schedule_is_refused(text):
 def test_there_are_no_more_prediction_places_than_a_rate_needs():
     """With a mask schedule, the rate determines the number of predictions.
 
-    The records' own limit does not apply.
+    The limit in the records does not apply.
     """
     limited = dataclasses.replace(
         RECORDS["a"], settings=DYNAMIC | {"max_predictions_per_seq": 5}

@@ -280,7 +280,7 @@ def test_a_stop_of_one_worker_stops_and_resumes_both(
 ):
     """After SIGTERM to one worker, both save, exit with 0 and can resume.
 
-    The final result is bit-identical to that of an uninterrupted run.
+    The final result is bit-identical to an uninterrupted run's result.
     """
     broken = tmp_path / "broken"
     line = command(data_dir, config, broken)

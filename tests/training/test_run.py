@@ -397,8 +397,8 @@ def test_a_time_budget_stops_with_a_checkpoint(
 ):
     """A run whose time is up saves and stops.
 
-    When it is resumed, its result is bit-identical to that of an uninterrupted
-    run.
+    When the run is resumed, its result is bit-identical to an uninterrupted
+    run's result.
     """
     ticks = itertools.count(1)  # the readings of a clock
     monkeypatch.setattr(StopInTime, "spent", lambda self: next(ticks) >= 2)

@@ -142,7 +142,7 @@ def test_an_average_is_kept_once_per_step(monkeypatch):
 
 
 def test_the_spread_is_measured_at_the_depth_of_the_phase():
-    """The spread is that of the phase's layers, from the step `every` on.
+    """From the step `every` on, the spread of the phase's layers is measured.
 
     If no text has two masks, there is no spread to record.
     """

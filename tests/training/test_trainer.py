@@ -147,7 +147,7 @@ def test_each_step_is_summed_once():
 def test_loss_falls():
     """In twenty steps on 48 examples, the loss of masked words falls.
 
-    Before training, this loss is about that of equally probable pieces.
+    Before training, this loss is about the loss of equally probable pieces.
     """
     trainer = tiny.new_trainer()
     before = trainer.evaluator.evaluate(tiny.eval_batches)

@@ -140,7 +140,7 @@ def free_port():
     ],
 )
 def test_a_missing_worker_is_named(address, reason, monkeypatch, capfd):
-    """The log and the error name the missing worker, and no other."""
+    """The log and the error name only the missing worker."""
     monkeypatch.setattr(workers, "START_SECONDS", 1.5)
     monkeypatch.setattr(workers, "FIRST_REPORT_SECONDS", 0.0)
     address = address.format(free_port())
