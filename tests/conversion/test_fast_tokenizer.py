@@ -86,7 +86,7 @@ def test_settings_go_there_and_back(golden, tmp_path):
 
 @pytest.mark.parametrize("half_precision", [False, True])
 def test_another_kind_of_sentencepiece(half_precision, golden, tmp_path):
-    """No `tokenizer.json` is written for a BPE model, and a warning says so."""
+    """For a BPE model, a warning replaces the `tokenizer.json`."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     (tmp_path / "text").write_text("the cat sat on the mat abc def\n" * 20)
     model = vocabularies.trained(

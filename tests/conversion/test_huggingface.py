@@ -332,7 +332,7 @@ def test_a_config_has_the_ids_of_its_tokenizer(tmp_path):
 
 
 def test_heads_go_to_the_hub(pretrained_dir, tmp_path):
-    """`huggingface` stores a task's head; `sentence_transformers` rejects it."""
+    """`huggingface` stores a task's head; `sentence_transformers` does not."""
     source = str(tmp_path / "model")
     model = finetuned(source, pretrained_dir, "classification", ("a", "b", "c"))
     message = "needs a model.*embed.*task=classification$"

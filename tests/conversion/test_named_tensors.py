@@ -88,7 +88,7 @@ def test_a_truncated_model_directory(golden, tmp_path):
 
 @pytest.mark.parametrize("bytes_left", [0, 5, 100, 20_000])
 def test_truncated_safetensors(bytes_left, golden, tmp_path):
-    """The error for a damaged safetensors file gives the library's reason."""
+    """The error for a damaged safetensors file quotes the library's reason."""
     folder, _ = huggingface(tmp_path, golden)
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:bytes_left])

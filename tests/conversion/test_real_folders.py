@@ -286,7 +286,7 @@ def test_the_encoder_alone(kind, golden, tmp_path):
     ],
 )
 def test_other_folders_are_named(name, message, tmp_path):
-    """The error for an unsupported folder names its kind and gives advice.
+    """The error for an unsupported folder names its kind and contains advice.
 
     Most of these folders also have a `config.json`. If a folder has no other
     file, its weights are missing.

@@ -147,7 +147,7 @@ def test_names_agree_on_the_part_of_a_layer(layout):
 def test_the_encoder_has_a_prefix_of_its_own(layout, norm):
     """The encoder's names, and no others, begin with the layout's `encoder`.
 
-    If the layout requires a different `embedding_norm`, an error says so.
+    If the layout requires a different `embedding_norm`, an error is raised.
     """
     config = dataclasses.replace(goldens.CONFIG, embedding_norm=norm)
     if layout.embedding_norm not in (None, norm):

@@ -124,7 +124,7 @@ def test_characters_that_are_split_off():
 def split_by(*rules) -> tuple[SentencePieceReader, list[dict]]:
     """Apply pre-tokenizers; return the reader and the rules for texts.
 
-    The rules are those that `_split_pieces` returns.
+    `_split_pieces` returns these rules.
     """
     content = of_transformers(vocabularies.english())
     content["model"]["vocab"] += [[piece, -5.0] for piece in MORE]

@@ -309,7 +309,7 @@ def test_advice_on_few_held_out_records():
 
 @pytest.mark.parametrize("do_permutation", [False, True])
 def test_released_predictions_at_512(do_permutation):
-    """A warning says that 20 predictions in 512 tokens are 3.9%, not 15%.
+    """A warning states that 20 predictions in 512 tokens are 3.9%, not 15%.
 
     The warning advises 77 predictions. Permuted tokens do not count as masked.
     """

@@ -94,7 +94,7 @@ def unicode_words(text):
     ],
 )
 def test_unicode_rule(text, words):
-    """Words follow UAX #29, except at punctuation, however a text is split."""
+    """For any pieces, words follow UAX #29, except at punctuation."""
     found = unicode_words(text)
     assert [word.replace("▁", "") for word in found] == words
 

@@ -360,7 +360,7 @@ def test_one_document(corpus, tmp_path):
     ],
 )
 def test_advice_is_given_once(corpus, tmp_path, name, content, received):
-    """The error for a bad row states the wrong value and gives advice once."""
+    """The error for a bad row states the wrong value, and its advice once."""
     (tmp_path / name).write_text(content)
     with pytest.raises(InputError, match=received) as caught:
         make_records(corpus, tmp_path / "out", input_file=tmp_path / name)

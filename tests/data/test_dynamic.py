@@ -258,7 +258,7 @@ def test_masks_change_with_the_seed(kinds, monkeypatch):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("start", [24, 400])
 def test_resume_is_exact(kinds, start):
-    """The batch at a position is the same wherever reading starts."""
+    """The batch at a position does not depend on where reading starts."""
     whole = rows(batches(kinds, (start + 40) // 8))
     assert rows(batches(kinds, 5, start=start)) == whole[start:]
 

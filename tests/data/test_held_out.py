@@ -127,7 +127,7 @@ def test_the_share_is_met(tmp_path, name, fraction, seed):
 def test_whole_documents_stay_whole_where_they_fit(tmp_path):
     """Documents are divided only if necessary.
 
-    Division is necessary if whole documents alone miss the requested share.
+    Division is necessary if whole documents miss the requested share.
     """
     how = recipe()
     paths, document = deal(tmp_path, [25] * 400, 10, 1)

@@ -75,7 +75,7 @@ def test_batches_have_static_shapes(data_dir):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("start", [16, 37, 93, 93 * 2 + 17])
 def test_stream_can_begin_anywhere(data_dir, start):
-    """The example at a position is the same wherever reading starts."""
+    """The example at a position does not depend on where reading starts."""
     whole = numbers(data_dir, start + 100)
     assert numbers(data_dir, 100, start=start) == whole[start:]
 

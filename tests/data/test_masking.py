@@ -106,7 +106,7 @@ def test_ngram_lengths(favor_shorter):
 
 @pytest.mark.parametrize("shares", [(0.8, 0.1, 0.1), (0.5, 0.2, 0.3)])
 def test_masked_tokens_become_mask_same_or_random(shares):
-    """Predicted tokens become [MASK], are kept or change in given shares."""
+    """The requested shares of predicted tokens are masked, kept or changed."""
     config = MaskingConfig(mask_same_random=tuple(map(str, shares)))
     _, masked = mask(np.random.default_rng(7), config, batch=4000)
     predicted = masked.weights > 0

@@ -146,7 +146,7 @@ def test_short_targets_are_drawn_per_chunk():
 
 
 def test_lone_lines_are_cut_where_a_sentence_ends():
-    """A line alone in a chunk is split after a full stop, or is omitted."""
+    """The only line of a chunk is split after a full stop, or is omitted."""
     rng = np.random.default_rng(6)
     docs = documents(rng, (40,))
     docs.ids[20::40] = STOP

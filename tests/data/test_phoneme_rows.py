@@ -73,8 +73,8 @@ def test_the_layout_of_public_data_is_read(tmp_path):
 def test_parts_of_documents(tmp_path):
     """Rows of a document are joined until they have at least 1024 words.
 
-    A row without the field `document` is a document of its own, and an empty
-    row yields no part.
+    A row without the field `document` is a separate document, and an empty row
+    yields no part.
     """
     names = [1, 1, 1, 1, 2, 2, None, None]
     sizes = [1000, 24, 1500, 1, 1023, 1, 1, 0]
@@ -148,7 +148,7 @@ def test_text_is_not_rows(built, tmp_path):
 
 
 def test_rows_may_come_from_standard_input(built, tmp_path, monkeypatch):
-    """Rows from standard input give the same records as a file of rows.
+    """Rows from standard input produce the same records as a file of rows.
 
     The copy of the rows is removed.
     """

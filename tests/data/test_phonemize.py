@@ -80,7 +80,7 @@ def spoken(tmp_path, monkeypatch) -> Path:
 def convert(tmp_path, spoken):
     """Return a function that converts a text and returns the output folder.
 
-    In the text, surrogates stand for bytes that are not UTF-8.
+    In the text, surrogates represent bytes that are not UTF-8.
     """
 
     def run(text: str = TEXT, folder: str = "out", **settings) -> Path:

@@ -1,4 +1,4 @@
-"""Rows of a table are documents, whatever the format of the file."""
+"""Rows of a table are documents in every file format."""
 
 import gzip
 import lzma
@@ -98,7 +98,7 @@ def test_blank_lines_between_objects(tmp_path):
 
 
 def test_the_position_of_a_label():
-    """A label has the position of its row unless another position is given."""
+    """A label has the position of its row unless another position is passed."""
     assert row_files.Row("x[3]", {}).label_where == "x[3]"
     assert row_files.Row("x[3]", {}, "y[3]").label_where == "y[3]"
 
@@ -106,7 +106,7 @@ def test_the_position_of_a_label():
 def test_names_of_columns(tmp_path):
     """Column names must be unique; without a header, they are numbers.
 
-    Spaces around a name are removed. In the error, quotes stand for no name.
+    Spaces around a name are removed. In the error, an empty name is quoted.
     """
     for head, twice in (("a, b ,a,c,c", "a, c"), ("a,,b,a, ", "'', a")):
         path = write(tmp_path / "x.csv", f"{head}\n")

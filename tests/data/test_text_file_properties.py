@@ -1,4 +1,4 @@
-"""Files of every kind are read as written, whatever their text."""
+"""Files of every kind are read as written, with any text."""
 
 import gzip
 import json
@@ -58,7 +58,7 @@ def test_documents_in_tables(folder, documents, block):
 
 
 def is_json(text):
-    """Return whether a text might be taken for JSON: whether it contains {."""
+    """Return whether a text could be mistaken for JSON: if it contains {."""
     return "{" in text
 
 

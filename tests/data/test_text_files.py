@@ -294,7 +294,7 @@ def test_document_that_ends_with_a_block():
 
 @pytest.mark.parametrize("block_bytes", [50, 1 << 20])
 def test_one_document_per_file(tmp_path, monkeypatch, block_bytes):
-    """With `files`, a file is one document, whatever its lines and blocks."""
+    """With `files`, a file is one document, with any lines and blocks."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
     lines = [f"line {i}" for i in range(40)]
     path = write(tmp_path / "x.txt", "\ufeff\n" + "\n\n \n".join(lines))

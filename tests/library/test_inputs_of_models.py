@@ -147,7 +147,7 @@ def test_other_names_are_refused(model, method, name, message):
 )
 @pytest.mark.parametrize("part", [np.s_[:, :5], np.s_[:1], np.s_[0]])
 def test_masks_have_the_shape_of_the_ids(model, form, name, part):
-    """Masks and segments whose shape is not that of the ids raise an error.
+    """Masks and segments must have the shape of the ids.
 
     Even a single row is not broadcast.
     """
@@ -359,7 +359,7 @@ def test_labels_of_ids_have_many_forms(shallow, labels):
 
 
 def test_labels_for_a_binary_loss_may_be_probabilities(shallow):
-    """Next to ids, your own binary loss receives the fractions of labels."""
+    """Next to ids, a user's binary loss receives labels with fractions."""
     model = compiled(Classifier, shallow, ["bad", "good"])
     loss = keras.losses.BinaryCrossentropy(from_logits=True)
     model.compile(AdamW(0.0), loss, run_eagerly=True)
@@ -381,7 +381,7 @@ def test_labels_for_a_binary_loss_may_be_probabilities(shallow):
     ],
 )
 def test_weights_of_ids_may_be_a_column(shallow, cls, labels, loss, metric):
-    """Weights [B, 1] and [B] give the same loss and metrics."""
+    """Weights [B, 1] and [B] lead to the same loss and metrics."""
     model = compiled(cls, shallow, *labels)
     how = {"weighted_metrics": [metric], "run_eagerly": True}
     model.compile(AdamW(0.0), loss, **how)

@@ -168,7 +168,7 @@ def test_embed_traces_few_graphs(pretrained):
 def test_a_lone_text_has_a_lone_vector(albert, monkeypatch):
     """For a single text, the result has no batch axis.
 
-    The default layer and batch size are those of the program `embed.py`.
+    The default layer and batch size are the same as in `embed.py`.
     """
 
     def vectors_of(features, batch_size, step):

@@ -150,7 +150,7 @@ def test_tags_are_learned(shallow, tmp_path):
 
 
 def test_outputs_have_the_order_of_the_texts(shallow):
-    """Each row of the outputs is that of the row's text, in any batch."""
+    """Outputs have the order of the texts, for any batches."""
     model = compiled(Tagger, shallow, KINDS)
     kernel = model.named_weights()["classifier/kernel"]
     kernel.assign(1000 * kernel)  # so that texts differ

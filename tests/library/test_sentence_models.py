@@ -34,7 +34,7 @@ NUMBERS = [float(name == "good") for name in NAMES]
     ],
 )
 def test_pairs_come_as_columns_or_rows(shallow, ways):
-    """Pairs have the same probabilities, however they are passed."""
+    """Pairs have the same probabilities in every form of argument."""
     model = compiled(PairClassifier, shallow, LABELS)
     pairs = TEXTS[:6], TEXTS[6:12]
     wanted = tf.nn.softmax(model(model.tokenizer(*pairs, max_length=16)))

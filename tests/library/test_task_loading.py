@@ -183,7 +183,7 @@ def test_numbers_of_numpy_are_numbers(shallow, tmp_path, number):
 
 
 def test_optimizers_and_schedules_take_numbers_of_numpy():
-    """Optimizers and schedules given NumPy numbers have JSON-ready configs."""
+    """Optimizers and schedules convert NumPy numbers for JSON configs."""
     schedule = WarmupDecay(
         np.float32(0.5), np.int64(10), num_warmup_steps=np.int32(2)
     )

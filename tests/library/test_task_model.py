@@ -145,7 +145,7 @@ def test_answers_and_scores_have_the_requested_batch_size(
 
 @pytest.mark.slow
 def test_predict_is_the_program_and_the_saved_model(finished, tmp_path):
-    """The model, `finetune.py` and the SavedModel give equal probabilities."""
+    """The model, `finetune.py` and the SavedModel agree on probabilities."""
     output, _ = finished
     rows = tiny_runs.predictions(f"{output}/predictions.tsv")
     texts, _ = columns(37, 3)

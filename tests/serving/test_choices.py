@@ -1,4 +1,4 @@
-"""Examples may have any number of choices, alone or in batches."""
+"""Examples may have any number of choices, singly or in batches."""
 
 import dataclasses
 

@@ -126,7 +126,7 @@ def test_classes_of_words_mark_no_entities(labels, found):
 
 @pytest.mark.slow
 def test_shorter_files_answer_as_the_savedmodel(pretrained_dir, tmp_path):
-    """With short inputs, a LiteRT model and the SavedModel give equal answers.
+    """A LiteRT model and the SavedModel agree on answers for short inputs.
 
     The inputs are shorter than in fine-tuning.
     """

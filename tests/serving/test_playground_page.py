@@ -299,7 +299,7 @@ def test_the_command_serves_its_address(page, monkeypatch, capsys):
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "2001:db8::1", "::1"])
 def test_an_address_that_cannot_be_used_is_an_error(monkeypatch, host):
-    """An address on which the page cannot listen is named in the error."""
+    """The error names an address on which the page cannot listen."""
     monkeypatch.setattr(playground, "need", lambda *args, **named: None)
     with pytest.raises(InputError, match=rf"`host` .*host={host}, port=8000$"):
         playground.playground(saved_model="none", host=host)

@@ -54,7 +54,7 @@ def test_masks_are_filled_as_by_the_python_model(
 def test_attention_has_an_axis_of_layers_before_the_axis_of_heads(
     pretrained_dir, pretrained_model, tokenizer
 ):
-    """Served attention is that of each layer and head of the model."""
+    """Served attention [B, layers, heads, T, T] equals the model's."""
     server = server_of(pretrained_dir, max_seq_length=LENGTH)
     text, pair = "the small garden", "a river"
     found = server.call("attention", strings([text]), strings([pair]))
