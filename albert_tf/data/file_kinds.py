@@ -469,8 +469,8 @@ def require_lines(kind: str, path: str) -> None:
 def kind_of(path: str) -> str:
     """Return the kind of a file, such as `TEXT` or `PARQUET`.
 
-    If the path does not name a file, or names a pipe, which can be read only
-    once, the kind is inferred from the name.
+    If the path does not name a file, the kind is inferred from the name. This
+    also applies to pipes, which can be read only once.
     """
     if not files.is_file(path) or files.is_stream(path):
         return ENDINGS.get(ending_of(path), TEXT)

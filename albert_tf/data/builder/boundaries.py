@@ -76,9 +76,9 @@ def _character_of_byte(match: re.Match) -> str:
     """Return a character of the kind that the Unicode rule assigns to a byte.
 
     For an ASCII byte, this is the encoded character. In longer sequences, the
-    first byte counts as a letter, except for characters from U+2000 to U+9FFF
-    and from U+F000 on, most of which are punctuation, symbols, kana and
-    ideographs. Each further byte counts as a mark.
+    first byte counts as a letter, and each further byte as a mark. Characters
+    from U+2000 to U+9FFF and from U+F000 on do not count as letters, because
+    most of them are punctuation, symbols, kana and ideographs.
     """
     byte = int(match[1], 16)
     if byte < 0x80:
@@ -116,10 +116,10 @@ def _kinds(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _begins_sentence(piece: str, kind: str) -> bool:
     """Return whether a piece may begin a sentence; a lone `WORD_MARK` may not.
 
-    With SentencePiece, a space must precede the piece, except in scripts
-    without spaces, such as Chinese, in which any letter may begin a sentence.
-    With WordPiece, whose pieces do not include spaces, any piece that begins
-    with a letter may begin a sentence.
+    With SentencePiece, a space must precede the piece. In scripts without
+    spaces, such as Chinese, any letter may begin a sentence. With WordPiece,
+    whose pieces do not include spaces, any piece that begins with a letter may
+    begin a sentence.
     """
     if kind == "sentencepiece" and piece.startswith(WORD_MARK):
         return piece != WORD_MARK
@@ -144,8 +144,8 @@ def _sentence_tables(tokenizer: Tokenizer) -> tuple[np.ndarray, ...]:
 def sentence_breaks(ids: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
     """Return the indices, in ids [N], of tokens that begin a new sentence.
 
-    A piece that is only a space belongs to the sentence of the next piece,
-    unless the next piece ends a sentence, as in an ellipsis with spaces.
+    A piece that is only a space belongs to the sentence of the next piece. The
+    exception is a space before an ending, as in an ellipsis with spaces.
     """
     ends, begins, only_space = _sentence_tables(tokenizer)
     next_ends = np.append(ends[ids[1:]], True)
@@ -214,7 +214,7 @@ RULES: dict[str, Callable[[Tokenizer, Sequence[str]], Encoded]] = {
 }
 
 # The English rule does not suit a text if a larger share of its letters and
-# marks, or of its pieces, begins a word under the English rule only.
+# marks, or of its pieces, begins a word only under this rule.
 MANY_BEYOND = 0.01
 
 # {kind of vocabulary: the released code's rule}

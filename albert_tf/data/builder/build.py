@@ -330,8 +330,8 @@ def in_files(
     """Yield settings that name text files, and the counts of skipped rows.
 
     The text is read twice, so in-memory tables, standard input and pipes are
-    copied to a folder of this build, which is removed when the `with` block
-    ends.
+    copied to a folder of this build. The folder is removed when the `with`
+    block ends.
     """
     source = config.input_file
     is_path = isinstance(source, str)

@@ -29,7 +29,7 @@ STRICT = {"on_bad_text": "fail"}
 
 
 def _digest(text: str) -> str:
-    data = text.encode("utf-8", "surrogatepass")  # paths may not be UTF-8
+    data = text.encode("utf-8", "surrogatepass")  # paths need not be UTF-8
     return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 

@@ -8,8 +8,8 @@ text may reveal which segment came first. Therefore:
 - no sentence is cut, inside a pair or at its outer ends, because the positions
   of incomplete sentences would reveal whether the segments are swapped;
 - a fair coin decides whether to pack chunks from the front or the back of a
-  document (or of each part of a long document), because a sentence that does
-  not fit begins the next chunk and tends to be long.
+  document, or of each part of a long document. A sentence that does not fit
+  begins the next chunk and tends to be long.
 
 Glossary: N tokens, S sentences, n pairs; T tokens per example.
 """

@@ -188,10 +188,10 @@ MUCH_HELD_OUT = 0.2
 HELD_OUT_MISS = 0.5
 
 
-# Many words are too long to be masked if less than FEW_MASKED of the requested
-# share is masked, and less than FEW_BUDGETS_MET of the examples have the
-# requested number of predictions. (In short examples, rounding alone reduces
-# the share.)
+# Many words are too long to be masked if two conditions are met. Less than
+# FEW_MASKED of the requested share is masked, and less than FEW_BUDGETS_MET of
+# the examples have the requested number of predictions. (In short examples,
+# rounding also reduces the share.)
 FEW_MASKED = 0.8
 FEW_BUDGETS_MET = 0.5
 FEWEST_MASKED_RECORDS = 30

@@ -230,7 +230,7 @@ def _received(record: object, field: str) -> str:
 
 
 def _text_of(line: str, field: str, location: str) -> str:
-    """Return the text of a JSON record; `location` names it in errors."""
+    """Return the text of a JSON record; errors contain its `location`."""
     try:
         record = files.json_value(line)
     except ValueError as error:

@@ -153,8 +153,8 @@ def _share(
     Each epoch orders the files differently and assigns each reader an equal
     share of the records; a reader reads only the files that contain its share,
     and shuffles the records. Therefore, a reader's example at a position
-    depends only on the seed, the position and the number of readers, and a run
-    can resume at any position.
+    depends only on the seed, the position and the number of readers. A run can
+    resume at any position.
     """
     rule = "`data_dir` must contain a training record for each host."
     require(total >= num_shards, rule, records=total, hosts=num_shards)

@@ -5,9 +5,9 @@ stores this knowledge in the embedding table, which contains most of the weights
 of a small ALBERT model. The text reveals interchangeable pieces before
 training, because they have the same neighbors. The vectors are the left
 singular vectors of the positive pointwise mutual information of pieces and
-neighbors, scaled by the square roots of the singular values, as Levy, Goldberg
-and Dagan recommend (https://aclanthology.org/Q15-1016). Each position around a
-piece is counted separately.
+neighbors. They are scaled by the square roots of the singular values, as Levy,
+Goldberg and Dagan recommend (https://aclanthology.org/Q15-1016). Each position
+around a piece is counted separately.
 
 Shapes: n tokens, V vocabulary, E embedding width.
 """
