@@ -358,8 +358,8 @@ def in_batches(
 ) -> tf.data.Dataset:
     """Return a data set of batches; group single examples into batches.
 
-    If one example's text is a list of words, but labels have a higher rank than
-    texts, then the texts are strings with a label for each word.
+    If a task's texts are lists of words, but the labels have a higher rank than
+    the texts, the texts are strings with a label for each word.
 
     Args:
       dataset: a data set of texts, of (texts, labels) or of dicts of columns.
