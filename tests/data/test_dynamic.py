@@ -313,9 +313,9 @@ def test_another_tokenizer_is_refused(corpus, tmp_path):
         {"statistics": {"word_labels": 2}},
     ):
         changed = dataclasses.replace(metadata, **change)
-        with pytest.raises(InputError, match="they were made; make"):
+        with pytest.raises(InputError, match="of its build; make"):
             vocabulary_beside(str(tmp_path / "out"), changed)
-    with pytest.raises(InputError, match="they were made; make"):
+    with pytest.raises(InputError, match="of its build; make"):
         input_pipeline.train_batches(
             str(tmp_path / "out"), changed, batch_size=2, seed=0
         )

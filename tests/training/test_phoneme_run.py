@@ -292,7 +292,7 @@ def test_tables_must_be_those_of_the_records(records, tmp_path):
     words = json.loads(path.read_text())
     path.write_text(json.dumps([*words[:-1], "another"]))
     shutil.copy(records / "model.json", tmp_path)
-    with pytest.raises(InputError, match=r"words.json, with which they"):
+    with pytest.raises(InputError, match=r"words.json, of its build"):
         pretrain(tmp_path, tmp_path / "model")
 
 
