@@ -1,4 +1,4 @@
-"""Masking of phonemes, which hides whole words.
+"""Whole-word masking of phonemes.
 
 Source: PL-BERT (https://arxiv.org/abs/2301.08810). Each word is a sequence of
 symbols, followed by a separator, and there are no special tokens.

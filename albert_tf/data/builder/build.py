@@ -79,7 +79,7 @@ def count_shards(paths: list[str]) -> int:
 def check_text(tokenization: TokenizerConfig, tokenizer: Tokenizer) -> None:
     """Raise `InputError` if a tokenizer contradicts its `tokenizer.json`.
 
-    The file, if any, is next to the vocabulary that `tokenization` names.
+    If the file exists, it is next to the vocabulary that `tokenization` names.
     """
     path = tokenization.spm_model_file or tokenization.vocab_file
     description = tokenizer.description()

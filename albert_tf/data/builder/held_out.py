@@ -1,10 +1,10 @@
 """Choose the text to hold out.
 
-Documents are ordered by hash, and the first documents are held out. If holding
-out only whole documents would miss the requested share by more than a third,
-the document at the border is divided: its parts are held out in the order of
-their keys, except that only a range of the last part is held out. Gaps separate
-the held-out text of a part from the text before and after it.
+Documents are ordered by hash, and the first documents are held out. If whole
+documents would miss the requested share by more than a third, the document at
+the border is divided. Its parts are held out in the order of their keys, but
+only a range of the last part is held out. Gaps separate the held-out text of a
+part from the text before and after it.
 
 Workers measure shards independently. The sums over shards determine the border
 between documents. If a document must be divided, workers then measure its
@@ -29,8 +29,8 @@ from albert_tf.data.records.metadata import EVAL, TRAIN
 BUCKET_BITS = 16
 BUCKETS = 1 << BUCKET_BITS
 
-# If whole documents miss the requested share by a larger part of it, one
-# document is divided.
+# A document is divided if whole documents would miss the requested share by a
+# larger part of this share.
 TOLERANCE = 1 / 3
 
 # The length of the gap on either side of held-out text, as a share of that

@@ -53,7 +53,7 @@ def partners(kinds: np.ndarray, documents: np.ndarray) -> np.ndarray:
     longest = np.maximum.reduceat(
         np.diff(runs, append=len(kinds)), np.searchsorted(runs, begins)
     )
-    # A step as long as the longest run leads out of every document's run. No
+    # A step as long as the longest run always leads to a different document. No
     # step is longer than half the number of items of its kind.
     step = np.where(2 * longest <= sizes, longest, sizes // 2)
     rank = np.arange(len(kinds)) - begins[group]

@@ -1,7 +1,7 @@
 """Store tokenized documents in shards on a local disk.
 
-A shard is a sequence of frames. A frame contains those parts of the documents
-in one block of text that belong to the shard.
+A shard is a sequence of frames. A frame contains the shard's parts of the
+documents in one block of text.
 
 Shards only grow. `progress.json` stores the position in the text, and the sizes
 of the shards, at the last flush. After an interruption, shards are truncated to

@@ -38,7 +38,7 @@ PAINT = {
 }
 PLAIN = "\033[0m"
 
-# What the labels 0 and 1 mean.
+# The meanings of the labels 0 and 1.
 ORDER = "sentence order 0, in order", "sentence order 1, swapped"
 NEXT = "next sentence 0, B belongs to A", "next sentence 1, B was replaced"
 WORD_MARKS = ("▁", "##")
