@@ -291,7 +291,7 @@ def _without_identity(
 
 
 def _as_float32(tensors: Tensors, path: str) -> Tensors:
-    """Convert the tensors to float32 without loss; reject other types."""
+    """Convert tensors to float32; reject types that are not in `FLOATS`."""
 
     def read(name: str) -> np.ndarray:
         # safetensors looks up the type in NumPy; if NumPy lacks the type, the
@@ -308,7 +308,7 @@ def _as_float32(tensors: Tensors, path: str) -> Tensors:
 
 
 def _open_file(folder: str) -> tuple[Tensors, str]:
-    """Return the tensors and the path of the first readable weights file."""
+    """Return the tensors and the path of the most reliable weights file."""
     names = [n for n in WEIGHTS if files.exists(files.join(folder, n))]
     if names[0] == PICKLE and not is_installed("torch"):
         names = names[1:] or names  # other formats do not need torch

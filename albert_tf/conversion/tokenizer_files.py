@@ -211,7 +211,7 @@ class HubFiles:
 
 
 def rename_special(hub: HubFiles, pieces: list[str], kind: str) -> list[str]:
-    """Rename special pieces as in the release; return the new names.
+    """Give special pieces their released names; return the new names.
 
     If another piece has the new name, the two pieces swap names. The renaming
     is recorded in `hub.notes`.
