@@ -96,7 +96,7 @@ class Embedder(TaskModel):
         return vectors if vectors.ndim == 2 else vectors[:, 0]
 
     def encode(self, texts: Sequence[str], **kwargs) -> np.ndarray:
-        """Return the float32 vectors [N, H] of texts, by default quietly."""
+        """Return float32 vectors [N, H] of texts; `verbose` is 0 by default."""
         return self.predict(texts, **{"verbose": 0} | kwargs)
 
 

@@ -112,7 +112,7 @@ class TaskModel(NetworkModel):
     # Data.
 
     def unpacked(self, x: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
-        """Return (texts, labels, weights); `x` may be a tuple of them."""
+        """Return (texts, labels, weights); `x` may be such a tuple."""
         if y is not None or not isinstance(x, tuple):
             return x, y, weights
         nested = x and isinstance(x[0], tuple | Mapping)

@@ -71,7 +71,7 @@ def weight_rows(weights: Any) -> Any:
 
 
 def with_output_axis(objective: TaskObjective, y: Any) -> Any:
-    """Return the labels [B] of single numbers as [B, 1], as outputs are.
+    """Return the labels [B] of single numbers as [B, 1], like the outputs.
 
     The difference of [B] and [B, 1] would be [B, B].
     """

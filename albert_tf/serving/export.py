@@ -270,7 +270,10 @@ def model_size(folder: str) -> int:
 
 
 def changed_lengths(finetuned: Task, served: Task) -> str:
-    """Describe the lengths changed to fit an export's input; "" if none."""
+    """Describe the lengths that were changed to fit an export's input.
+
+    The result is "" if there are none.
+    """
     old, new = (dataclasses.asdict(x.config) for x in (finetuned, served))
     return ", ".join(
         f"{name} {value} -> {new[name]}"
