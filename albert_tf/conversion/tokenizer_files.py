@@ -232,7 +232,7 @@ def rename_special(hub: HubFiles, pieces: list[str], kind: str) -> list[str]:
         if source_name != name:
             renames[source_name] = name
     if renames:
-        shown = ", ".join(f"{old} is {new}" for old, new in renames.items())
+        shown = ", ".join(f"{old} to {new}" for old, new in renames.items())
         hub.notes.append(
             f"special pieces are renamed as in the release: {shown}"
         )

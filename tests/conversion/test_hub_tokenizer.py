@@ -36,7 +36,7 @@ def test_special_pieces_of_other_names(tmp_path):
     for settings in ({}, config):
         (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
         again, warnings = read_tokenizer(folder)
-        assert "<mask> is [MASK]" in " ".join(warnings)
+        assert "<mask> to [MASK]" in " ".join(warnings)
         for text in ("the cat [MASK]", "12, cafe"):
             plain = SentencePieceTokenizer(
                 tokenizer.content, again.config

@@ -247,7 +247,7 @@ def test_special_pieces_of_other_names(beside, tmp_path):
     pieces = list(vocab)
     pieces[pieces.index("the")] = "<s>"
     assert found.pieces(range(found.vocab_size)) == pieces
-    assert "<s> is [CLS], </s> is [SEP]" in " ".join(warnings)
+    assert "<s> to [CLS], </s> to [SEP]" in " ".join(warnings)
 
 
 def test_the_vocabulary_is_of_the_models_kind(tmp_path):
