@@ -265,8 +265,8 @@ def held_out_warnings(requested, share, records, **text):
 def test_held_out_share_is_compared():
     """A held-out share that differs from its goal by over half is reported.
 
-    A share of 0 does not. If part of a document is held out, and the document
-    has a larger share of the tokens than the goal, a warning says so.
+    A share of 0 is not. If part of a document is held out, and the document
+    has a larger share of the tokens than the goal, a warning states this.
     """
     assert not held_out_warnings(0.02, 0.029, 100)
     for share in (0.009, 0.31):
