@@ -23,7 +23,6 @@ from albert_tf.library.base_model import (
 )
 from albert_tf.library.changed_layers import add_low_rank
 from albert_tf.library.network_model import NetworkModel
-from albert_tf.library.training_metrics import has_spare_axis
 from albert_tf.library.user_data import is_encoded, labels_of_ids
 from albert_tf.tasks.classification import SentenceTask
 from albert_tf.tasks.features import Features
@@ -207,10 +206,7 @@ class TaskModel(NetworkModel):
         if isinstance(x, tf.data.Dataset):
             x = user_data.with_ranks(x)
             spec = x.element_spec
-            parts = spec if isinstance(spec, tuple) else (spec,)
-            self.encoded(parts[0])
-            if any(has_spare_axis(self.task.objective, y) for y in parts[1:2]):
-                return x.map(lambda ids, y, *rest: (ids, y[..., 0], *rest))
+            self.encoded(spec[0] if isinstance(spec, tuple) else spec)
         if isinstance(x, keras.utils.PyDataset):
             rule = "A `PyDataset` must return ids, as `tokenizer(texts)` does; "
             rule += "texts may be in a `tf.data.Dataset`."
@@ -226,7 +222,11 @@ class TaskModel(NetworkModel):
                 weights = np.array(weights)
             arguments = {"y": y, "sample_weight": weights, "batch_size": size}
             arguments = {k: v for k, v in arguments.items() if v is not None}
-            return {"x": self.encoded(x)} | arguments
+            x = self.encoded(x)
+            if isinstance(x, tf.data.Dataset):
+                labels = self.task, self.own_loss
+                x = user_data.with_label_numbers(x, *labels)
+            return {"x": x} | arguments
         size = checked_batch_size(size)
         if isinstance(x, tf.data.Dataset):
             rule = "`y` and `sample_weight` must be in the data set."

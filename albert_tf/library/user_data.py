@@ -16,7 +16,10 @@ from albert_tf.base.errors import require
 from albert_tf.base.settings import plain
 from albert_tf.data.file_kinds import ENDINGS, ending_of
 from albert_tf.data.table_sources import BATCH_ROWS, InMemoryTable, as_source
-from albert_tf.library.training_metrics import without_spare_axis
+from albert_tf.library.training_metrics import (
+    has_spare_axis,
+    without_spare_axis,
+)
 from albert_tf.tasks.tables import (
     FORMATS,
     TableColumns,
@@ -295,8 +298,8 @@ def check_validation(data: Any, task: Task) -> None:
 def labels_of_ids(y: Any, task: Task, own_loss: bool) -> Any:
     """Return the labels of batches of ids in a form that Keras accepts.
 
-    Lists become arrays, class names become class numbers, and [B, 1] becomes
-    [B].
+    Lists and tensors become arrays, class names become class numbers, and
+    [B, 1] becomes [B].
 
     Args:
       y: the labels.
@@ -307,32 +310,79 @@ def labels_of_ids(y: Any, task: Task, own_loss: bool) -> Any:
     Raises:
       InputError: for a class that the task does not have.
     """
-    y = np.asarray(y) if isinstance(y, list | tuple) else y
-    y = without_spare_axis(task.objective, y)
-    is_array = isinstance(y, np.ndarray) and y.ndim == 1
-    if task.kind != "classification" or not is_array:
-        return y
-    if y.dtype.kind in "OSUT":
+    if y is None:
+        return None
+    objective = task.objective
+    y = np.asarray(without_spare_axis(objective, y))
+    is_class = task.kind == "classification"
+    is_text, shown = y.dtype.kind in "OSUT", repr(y)[:60]
+    if is_text and is_class and y.ndim == 1:
         rows = enumerate(listed(y, "y"))
         texts = [(str(label_text(x, "`y`")), f"`y`, row {i}") for i, x in rows]
         names = [class_named(text, task.labels, where) for text, where in texts]
         return np.array([task.labels.index(name) for name in names])
-    classes = len(task.labels)
-    rule = f"Class numbers must be from 0 to {classes - 1}, without a fraction."
+    require(not is_text, "Labels next to ids must be numbers.", y=shown)
     is_free = y.dtype.kind == "f" and not own_loss
-    legal = is_free or np.isin(y, range(classes)).all()
-    require(legal, rule, y=repr(y)[:60])
+    is_whole = objective.label_dtype == "int32"
+    if is_free or not is_whole or y.ndim != objective.label_rank:
+        return y
+    classes = len(getattr(task, "labels", ())) or np.inf
+    legal = (y % 1 == 0) & (y < classes)
+    if is_class:
+        legal &= y >= 0
+        rule = f"Class numbers must be from 0 to {classes - 1}, "
+        rule += "without a fraction."
+    else:
+        limit = "" if classes == np.inf else f" below {classes}"
+        rule = f"Labels next to ids must be whole numbers{limit}."
+    require(legal.all(), rule, y=shown)
     return y
+
+
+def tensor_specs(spec: Any) -> list[tf.TypeSpec]:
+    """Return the specs of an element's tensors, without those of None."""
+    return [x for x in tf.nest.flatten(spec) if hasattr(x, "shape")]
+
+
+def with_label_numbers(
+    dataset: tf.data.Dataset, task: Task, own_loss: bool
+) -> tf.data.Dataset:
+    """Convert the labels in a data set of ids; see `labels_of_ids`."""
+    spec = dataset.element_spec
+    labels = spec[1] if isinstance(spec, tuple) and len(spec) > 1 else None
+    if not isinstance(labels, tf.TensorSpec):
+        return dataset
+    dtype = tf.int64 if labels.dtype == tf.string else labels.dtype
+    shape, objective = labels.shape, task.objective
+    if shape.rank == objective.label_rank + 1 and shape[-1] is None:
+        first = next(iter(dataset), None)  # the axis may be a spare one
+        labels = labels if first is None else first[1]
+    shape = shape[:-1] if has_spare_axis(objective, labels) else shape
+
+    def converted(y: np.ndarray) -> np.ndarray:
+        return labels_of_ids(y, task, own_loss).astype(dtype.as_numpy_dtype)
+
+    @tf.autograph.experimental.do_not_convert
+    def convert(ids, y, *rest):
+        y = tf.numpy_function(converted, [y], dtype, stateful=False)
+        return ids, tf.ensure_shape(y, shape), *rest
+
+    return dataset.map(convert)
 
 
 def with_ranks(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Return a data set whose elements have the ranks of the first element.
 
+    Elements whose labels and weights are None become the texts or ids alone.
+
     The shapes of a data set from `from_generator` are unknown unless its
     arguments specify them. If a rank is unknown, the first element is read an
     extra time, so the source must be repeatable.
     """
-    parts = tf.nest.flatten(dataset.element_spec)
+    spec = dataset.element_spec
+    if isinstance(spec, tuple) and not tensor_specs(spec[1:]):
+        return with_ranks(dataset.map(lambda x, *_: x))
+    parts = tensor_specs(spec)
     if all(part.shape.rank is not None for part in parts):
         return dataset
     first = next(iter(dataset), None)

@@ -16,6 +16,7 @@ from albert_tf.library.models import (
     MultipleChoice,
     PairClassifier,
     Regressor,
+    Tagger,
 )
 from albert_tf.library.pretrained_model import load
 from albert_tf.model.layers import ALIASES
@@ -356,6 +357,67 @@ def test_labels_of_ids_have_many_forms(shallow, labels):
     assert model.evaluate(data) == wanted
     fitted = model.fit(ids, labels, validation_data=data, verbose=0)
     assert fitted.history["val_loss"] == [wanted]
+
+
+@pytest.mark.parametrize(
+    ("labels", "weight"),
+    [(["good", "bad"], []), ([["good"], ["bad"]], []), ([1.0, 0.0], [2.0])],
+)
+def test_labels_in_a_data_set_of_ids(shallow, labels, weight):
+    """Labels in a data set and tensors have the same forms as in arrays."""
+    model = compiled(Classifier, shallow, ["bad", "good"])
+    ids = model.tokenizer(TEXTS[:2])
+    wanted = model.evaluate(ids, np.array([1, 0]), verbose=0)
+    assert model.test_on_batch(ids, tf.constant(labels)) == wanted
+    data = ids, labels, *[weight * 2] * bool(weight)
+    data = tf.data.Dataset.from_tensor_slices(data).batch(2)
+    assert model.evaluate(data, verbose=0) == pytest.approx(wanted)
+    fitted = model.fit(data, validation_data=data, verbose=0)
+    assert fitted.history["val_loss"] == [pytest.approx(wanted)]
+
+
+CLASSES = {"labels": ["bad", "good"]}
+NUMBERS = "next to ids must be numbers"
+
+
+@pytest.mark.parametrize(
+    ("cls", "how", "y", "message"),
+    [
+        (Classifier, CLASSES, ["good", "x"], "must be one of bad, good"),
+        (Classifier, CLASSES, [0.0, 0.5], "from 0 to 1, without a fraction"),
+        (Classifier, CLASSES, [1, 2], "from 0 to 1, without a fraction"),
+        (Tagger, CLASSES, [[0.5] * 16] * 2, "whole numbers below 2"),
+        (Tagger, CLASSES, [[2] * 16] * 2, "whole numbers below 2"),
+        (Tagger, CLASSES, [["good"] * 16] * 2, NUMBERS),
+        (MultipleChoice, {}, [0.5, 1.0], "whole numbers[.]"),
+        (Regressor, {}, ["1", "2"], NUMBERS),
+    ],
+)
+def test_illegal_labels_of_ids(shallow, cls, how, y, message):
+    """Fractions and texts that are no labels are errors, in any container."""
+    model = compiled(cls, shallow, **how)
+    ids = model.tokenizer(TEXTS[:2], max_length=16)
+    if cls is MultipleChoice:
+        ids = {name: np.stack([x, x], 1) for name, x in ids.items()}
+    stream = tf.data.Dataset.from_tensors((ids, y))
+    for arguments in ((ids, np.array(y)), (ids, tf.constant(y)), (stream,)):
+        with pytest.raises(InputError, match=message):
+            model.evaluate(*arguments, verbose=0)
+
+
+def test_labels_of_none_are_no_labels(shallow):
+    """A data set of (texts, None) or (ids, None) contains no labels."""
+    model = compiled(Classifier, shallow, ["bad", "good"])
+    wanted = model.predict(TEXTS, verbose=0)
+    for x, message in (
+        (TEXTS, "`y` must be given"),
+        (model.tokenizer(TEXTS), "Ids need labels"),
+    ):
+        data = tf.data.Dataset.from_tensors(x).map(lambda x: (x, None))
+        found = model.predict(data, verbose=0)
+        np.testing.assert_allclose(found, wanted, atol=1e-6)
+        with pytest.raises(InputError, match=message):
+            model.evaluate(data, verbose=0)
 
 
 def test_labels_for_a_binary_loss_may_be_probabilities(shallow):
