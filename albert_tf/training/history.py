@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from albert_tf.base import files
-from albert_tf.base.errors import require
+from albert_tf.base.errors import near, require
 from albert_tf.base.packages import is_installed
 from albert_tf.training import checkpoint_files
 
@@ -19,6 +19,7 @@ RUN_FILES = (
     *checkpoint_files.FILES,
 )
 HEALTH = "health"  # the split of rows that have a `kind` and a `note`
+SPLITS = ("train", "eval", HEALTH)
 RESUMED = "resumed"  # the kind of notes on settings that changed
 
 
@@ -114,10 +115,24 @@ class History:
         values = rows[-1] if rows else {}
         return {k: v for k, v in values.items() if k not in ("step", "split")}
 
-    def column(self, split: str, name: str) -> tuple[list, list]:
-        """Return the steps and the values of one metric in a split."""
+    def curve(self, split: str, name: str) -> tuple[list, list]:
+        """Return `column`, or two empty lists if there is no such metric."""
         rows = [r for r in self.rows if r["split"] == split and name in r]
         return [r["step"] for r in rows], [r[name] for r in rows]
+
+    def column(self, split: str, name: str) -> tuple[list, list]:
+        """Return the steps and the values of one metric in a split.
+
+        Raises:
+          InputError: if rows of the split exist, but none has this metric.
+        """
+        rule = f"`split` must be {', '.join(SPLITS)}."
+        require(split in SPLITS, rule, split=split)
+        rows = [row for row in self.rows if row["split"] == split]
+        names = dict.fromkeys(n for row in rows for n in row if n != "split")
+        rule = f"`name` must be among {', '.join(names)}{near(name, names)}"
+        require(not rows or name in names, rule, name=name)
+        return self.curve(split, name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,8 +174,8 @@ def draw_curves(history: History, directory: str, names: tuple) -> None:
     figure = Figure(figsize=(4.2 * columns, 3.2 * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).flat
     for axis, name in zip(axes, names, strict=False):
-        axis.plot(*history.column("train", name), lw=1, label="train")
-        axis.plot(*history.column("eval", name), "o-", ms=3, label="eval")
+        axis.plot(*history.curve("train", name), lw=1, label="train")
+        axis.plot(*history.curve("eval", name), "o-", ms=3, label="eval")
         axis.set(title=name, xlabel="step")
         axis.grid(alpha=0.3)
         axis.legend()

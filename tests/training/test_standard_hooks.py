@@ -55,6 +55,25 @@ class FakeRun:
         return flag
 
 
+def test_a_column_that_does_not_exist_is_an_error(tmp_path):
+    """An unknown metric or split raises an error that lists the legal names.
+
+    A split without rows has empty columns.
+    """
+    history = History(str(tmp_path))
+    assert history.column("eval", "loss") == ([], [])
+    history.add(3, "train", {"loss": 0.5})
+    history.add(6, "train", {"loss": 0.25, "accuracy": 1.0})
+    assert history.column("train", "loss") == ([3, 6], [0.5, 0.25])
+    assert history.column("train", "accuracy") == ([6], [1.0])
+    assert history.column("eval", "accuracy") == ([], [])
+    rule = "among step, loss, accuracy; did you mean `loss`.*name=los$"
+    with pytest.raises(InputError, match=rule):
+        history.column("train", "los")
+    with pytest.raises(InputError, match="must be train, eval, health"):
+        history.column("test", "loss")
+
+
 def test_a_hundred_bad_steps_in_a_row_end_a_run():
     """A run that skips non-finite steps ends after a hundred in a row.
 
