@@ -205,7 +205,7 @@ def have_ids(sentences: list[list[Line]]) -> bool:
         first = numbers[0] if numbers else 2
         if first > 1 or numbers != [*range(first, first + len(numbers))]:
             return False
-    return bool(sentences)
+    return True
 
 
 def column(cells: list[str], number: str, flag: str, where: str) -> str:

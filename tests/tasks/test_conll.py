@@ -66,10 +66,16 @@ CONLLU = """\
     ("text", "name"),
     [
         ("EU B-ORG\nrejects O\n\n# O\n1 O\n", "t.txt"),
-        ("EU\tB-ORG\t\nrejects\tO \n \t\n#\tO\n1\tO\t\t\n", "t.txt"),
+        ("EU\tB-ORG\t\nrejects\tO \n \t\u00a0\n#\tO\n1\tO\t\t\n", "t.txt"),
         ("# id 1\nEU\tB-ORG\nrejects\tO\n\n#\tO\n1\tO\n", "t.txt"),
         ("# a b c\n# d\nEU B-ORG\nrejects O\n-X- O\n# O\n1 O\n", "t.txt"),
         ("word\ttag\nEU\tB-ORG\nrejects\tO\n\n#\tO\n1\tO\n", "t.tsv"),
+        (
+            "\tword\tpos\ttag\n0\tEU\tN\tB-ORG\n1\trejects\tV\tO\n\n"
+            "2\t#\tN\tO\n3\t1\tN\tO\n",
+            "t.tsv",
+        ),
+        ("POS, word ,Tag\nN,EU,B-ORG\nV,rejects,O\n\nN,#,O\nN,1,O\n", "t.csv"),
         ("Word,POS,Tag\nEU,N,B-ORG\nrejects,V,O\n\n#,N,O\n1,N,O\n", "t.csv"),
         ("EU,B-ORG\nrejects,O\n\n#,O\n1,O\n", "t.csv"),
         (
@@ -147,7 +153,7 @@ def test_universal_dependencies(tmp_path, capsys):
 
 def test_columns_by_the_names_of_a_header(tmp_path):
     """Flags may name any column of a header; other names raise an error."""
-    text = "a,b,c\nx,EU,B-ORG\n\ny,said,O\n"
+    text = "a, b ,c\nx,EU,B-ORG\n\ny,said,O\n"
     found = read(tmp_path, text, "b", "c", name="t.csv")
     assert columns(found) == [("EU", "B-ORG"), ("said", "O")]
     found = read(tmp_path, text, "b", "c", name="t.csv", id="a")
@@ -161,16 +167,24 @@ def test_a_word_a_row_needs_a_column_of_sentences(tmp_path):
     rows = '{"tokens": "EU", "ner_tags": "O"}\n' * 2
     with pytest.raises(InputError, match="t.jsonl:1: .*`id_column` must"):
         read(tmp_path, rows, name="t.jsonl")
+    with pytest.raises(InputError, match="JSON must have one object per line"):
+        read(tmp_path, '[{"tokens": ["EU"], "ner_tags": ["O"]}]')
     rows = '{"tokens": "EU", "ner_tags": "O", "n": 7}\n' * 2
     (found,) = read(tmp_path, rows, name="t.jsonl", id="n")
     assert columns([found]) == [("EU EU", "O O")]
 
 
 def test_a_word_may_have_spaces_and_a_text_brackets(tmp_path):
-    """Words may contain spaces, and a text in brackets is not a list."""
+    """Words may contain spaces, and a text in brackets is not a list.
+
+    If `id_column` is not set, a row with spaces is a sentence.
+    """
     text = "n,word,tag\n1,10 000,O\n1,men,O\n2,EU,B-ORG\n"
     found = read(tmp_path, text, name="t.csv", id="n")
     assert [s.words for s in found] == [("10 000", "men"), ("EU",)]
+    text = "sent_id,text,tags\n1,10 000,O O\n1,men,O\n"
+    found = read(tmp_path, text, name="t.csv")
+    assert [s.words for s in found] == [("10", "000"), ("men",)]
     rows = '{"tokens": "[1, 2] so"}\n{"tokens": "[1]"}\n'
     found = read(tmp_path, rows, tags=False, name="t.jsonl")
     assert [s.words[:2] for s in found] == [("[", "1"), ("[", "1")]
@@ -188,6 +202,7 @@ def test_a_note_counts_the_lines_that_are_left_out(tmp_path, capsys):
     """A note counts skipped lines; words that begin with # are not skipped."""
     assert len(read(tmp_path, "#\t#\n#1\tO\n")[0].words) == 2
     assert len(read(tmp_path, "a\n#b\n", tags=False)[0].words) == 2
+    read(tmp_path, "token,tag\nEU,O\n", name="t.csv")
     assert not capsys.readouterr().out
     read(tmp_path, "token tag\n# one two three\nEU O\n")
     note = capsys.readouterr().out
@@ -212,6 +227,23 @@ def test_a_hashtag_is_a_word(tmp_path, text, words):
     If the line consists of a word and its tag, it is not a comment.
     """
     found = read(tmp_path, text)
+    assert " ".join(word for s in found for word in s.words) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a\n\n#\nb\n", "a # b"),
+        ("#begin document\na\n\n#b\n# c d\n", "a #b"),
+        ("a b\n# c\nd e\n\nf g h\n", "a # d f"),
+    ],
+)
+def test_comments_of_files_to_predict(tmp_path, text, words):
+    """Comments are dropped before prediction, but not lines of one word.
+
+    Words are lines with the usual number of columns.
+    """
+    found = read(tmp_path, text, tags=False)
     assert " ".join(word for s in found for word in s.words) == words
 
 
@@ -265,6 +297,7 @@ def test_words_are_numbered_in_every_sentence(tmp_path, text, words):
         ("a,O", {"tag": "9"}, "t.csv:1: `label_column` .* 2 columns.*=9"),
         ("a,O", {"word": "0"}, "t.csv:1: `text_column` .* 2 columns.*=0"),
         ("a,O", {"word": "3"}, "t.csv:1: `text_column` .* 2 columns.*=3"),
+        ("x,word,tag\n1", {}, "t.csv:2: `text_column` .* 1 columns.*=2"),
         ("n,word,tag\n1,a,O\n1,b", {"id": "n"}, "t.csv:3: .* 3 columns.*=2$"),
         ("n,word,tag\n1,a,O,x", {"id": "n"}, "t.csv:2: .* 3 columns.*=4$"),
         ("n,tag,tag\n1,O,O", {"id": "n"}, "t.csv: .* unique.*twice=tag$"),
@@ -297,6 +330,7 @@ def test_no_line_lends_its_word_or_tag_to_another_column(tmp_path, text, tags):
         ("a\tO\tnote\nb\tB-X\n", {"tag": "2"}, ("O", "B-X")),
         ("word\ttag\tnote\na\tO\nb\tB-X\tnote\n", {}, ("O", "B-X")),
         ("a O 1 2\nb B-X 1\n", {"tag": "2"}, ("O", "B-X")),
+        ("a,O,note\nb,B-X\n", {"tag": "2", "name": "t.csv"}, ("O", "B-X")),
         ("a\tO\nb\t\n", {"tag": "2", "tags": False}, None),
     ],
 )
@@ -335,7 +369,7 @@ def test_empty_tags_do_not_join_sentences(tmp_path):
     for text, names in (
         ("tokens,ner_tags\nJo sang,\nShe left Rome,\n", [2, 3]),
         ("tokens\nJo sang\nShe left Rome\n", [2, 3]),
-        ("word,tag\nJo,\nsang,\n,\nShe,\nleft,\nRome,\n", [2, 3]),
+        ("word,tag\nJo,\n sang,\n,\nShe,\nleft ,\nRome,\n", [2, 3]),
     ):
         found = read(tmp_path, text, tags=False, name="t.csv")
         assert [len(s.words) for s in found] == names
@@ -347,3 +381,6 @@ def test_several_words_with_one_tag_are_one_word(tmp_path):
     lines = "word\ttag\nNew York\tB-LOC\nis\tO\n"
     (found,) = read(tmp_path, lines)
     assert found.words == ("New York", "is")
+    lines = "word\ttag\nNew York\tB-LOC\nis\t\n"  # to predict
+    (found,) = read(tmp_path, lines, tags=False)
+    assert found.words == ("New York", "is") and found.tags is None

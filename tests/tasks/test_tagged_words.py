@@ -124,6 +124,27 @@ def test_a_sentence_in_a_row():
     assert sentence_in(row, "w", "g", False).tags == ()
 
 
+def test_errors_name_the_place_of_words_or_of_tags():
+    """If tags were passed separately, errors name the place of the wrong part.
+
+    Words and tags count from 0.
+    """
+
+    def row(words=("a", "b"), tags=("O", "B-X")):
+        return Row("x[3]", {"w": words, "g": tags}, "y[3]")
+
+    for words in ("['a']", 3):
+        with pytest.raises(InputError, match=r"^x\[3\]: "):
+            words_in(row(words), "w", None)
+    for tags, place in ((3, r"y\[3\]: "), (["O", {}], r"y\[3\], word 1: ")):
+        with pytest.raises(InputError, match=f"^{place}"):
+            tags_in(row(tags=tags), "g")
+    sentence = sentence_in(row(["a", "b"], ["O", "B-X"]), "w", "g", True)
+    assert sentence.where(1) == "y[3], word 1"
+    sentence = sentence_in(row(["a", "b"]), "w", "absent", False)
+    assert sentence.where(0) == "x[3], word 0"
+
+
 def test_words_are_joined_to_sentences():
     """Successive words with the same sentence name become one sentence.
 
@@ -195,9 +216,10 @@ def test_rows_without_words():
 
 def test_single_words_are_texts_to_predict():
     """Without sentence names, each word to predict is a separate sentence."""
-    rows = rows_of(tokens=["a", "b"])
-    found = rows_of_words(rows, "", "", False)
-    assert [s.words for s in found] == [("a",), ("b",)]
+    for tags in ({}, {"tags": ["O", "O"]}):
+        rows = rows_of(tokens=["a", "b"], **tags)
+        found = rows_of_words(rows, "", "", False)
+        assert [s.words for s in found] == [("a",), ("b",)]
     (found,) = rows_of_words(rows_of(tokens=["a"], tags=["O"]), "", "", True)
     assert (found.words, found.tags) == (("a",), ("O",))
 

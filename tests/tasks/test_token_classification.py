@@ -10,6 +10,7 @@ from scipy.special import log_softmax
 from tiny_runs import eagerly
 
 from albert_tf.base.errors import InputError
+from albert_tf.data.table_sources import InMemoryTable
 from albert_tf.finetuning.evaluation import TaskEvaluator
 from albert_tf.finetuning.finetuning_setup import Split
 from albert_tf.finetuning.recipe import RecipeConfig
@@ -209,6 +210,20 @@ def read(tmp_path, text, task, part="train"):
     return task.read(part, str(path))
 
 
+def test_columns_that_are_not_given_stay(tmp_path):
+    """A new name for one column leaves the names of the others.
+
+    All of these columns are read.
+    """
+    task = find("ner").updated(text_column="w", label_column=("g",))
+    task = task.updated(id_column="n").updated(label_column=("h",))
+    columns = task.word_column, task.tag_column, task.id_column
+    assert columns == ("w", "h", "n")
+    text = "n\tg\tw\th\n1\tO\t10 0\tB-X\n1\tO\tb\tI-X\n"
+    (found,) = read(tmp_path, text, task)
+    assert (found.words, found.tags) == (("10 0", "b"), ("B-X", "I-X"))
+
+
 def test_tags_of_other_files(tmp_path):
     """A tag that was not in training raises an error; indices are accepted."""
     task = make_task()
@@ -216,8 +231,8 @@ def test_tags_of_other_files(tmp_path):
     numbers = [str(task.labels.index(tag)) for tag in ("B-A", "O")]
     (found,) = read(tmp_path, "a {}\nb {}\n".format(*numbers), task, "eval")
     assert found.tags == ("B-A", "O")
-    with pytest.raises(InputError, match="t.txt:3.*'B-C'"):
-        read(tmp_path, "a O\n\nb B-C\n", task, "eval")
+    with pytest.raises(InputError, match="t.txt:4.*'B-C'"):
+        read(tmp_path, "a O\n\na O\nb B-C\n", task, "eval")
     with pytest.raises(InputError, match="t.txt:1.*a number below 5.*'5'"):
         read(tmp_path, "a 5\n", task, "eval")
     fresh = find("ner")
@@ -240,7 +255,9 @@ def test_the_tags_of_another_data_set_are_the_models():
 def test_broken_tags_are_counted_in_one_note(tmp_path, capsys):
     """Illegal tags are kept, and a single note reports them.
 
-    The note states how many there are and where the first one is.
+    The note states how many there are and where the first one is. The rules are
+    those of the model's tags, if there is a model. A batch in memory causes no
+    note.
     """
     fresh = find("ner")
     text = "a B-A\nb I-A\nc O\nd I-A\n\ne O\nf I-B\n"
@@ -255,6 +272,14 @@ def test_broken_tags_are_counted_in_one_note(tmp_path, capsys):
     read(tmp_path, "a B-A\nb E-A\nc S-A\n\nd B-A\n\ne S-A\n", fresh)
     assert "BIOES, the first at " in (note := capsys.readouterr().out)
     assert "t.txt:5; " in note  # the entity's last word
+    bioes = Sentence(("a", "b", "c"), ("B-A", "E-A", "S-A"), "f", 1)
+    read(tmp_path, "a B-A\nb O\n", fresh.fitted([bioes]), "eval")
+    assert "1 tags cannot follow" in capsys.readouterr().out
+    words, tags = [["a", "b", "c"]], [["B-A", "O", "I-A"]]
+    for is_batch in (True, False):
+        data = {"tokens": words, "ner_tags": tags}
+        fresh.read("train", InMemoryTable(data, "x", is_batch=is_batch))
+        assert bool(capsys.readouterr().out) is not is_batch
     read(tmp_path, "a B-A\nb I-A\nc X\nd O\n", fresh)
     assert "1 tags mark no entity; the first is X at" in capsys.readouterr().out
 
