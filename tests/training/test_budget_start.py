@@ -67,7 +67,7 @@ def test_a_killed_run_goes_on_with_its_end_and_its_rates(tmp_path, monkeypatch):
     for module in (run, hooks):
         monkeypatch.setattr(module, "time", clock)
     whole, expected = go(tmp_path / "whole", clock)
-    assert whole.step == whole.last == 40
+    assert whole.step == whole.last == whole.progress.total == 40
     assert clock.now == 100 + SECONDS
     with pytest.raises(KeyboardInterrupt):
         go(tmp_path / "broken", clock, dies_at=21)
