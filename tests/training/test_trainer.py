@@ -4,6 +4,7 @@ import dataclasses
 import re
 import time
 import types
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -55,9 +56,17 @@ def test_weights_do_not_depend_on_how_the_batch_is_cut(one_replica, kwargs):
 
 @eagerly()
 def test_replicas_and_micro_batches_add_up_to_the_batch():
-    """Replicas and micro-batches change weights only by rounding errors."""
-    whole = trained(1)
-    cut = trained(1, replicas=2, gradient_accumulation_steps=2)
+    """Replicas and micro-batches change weights only by rounding errors.
+
+    The same holds for the report of the step.
+    """
+    trainers = (
+        tiny.new_trainer(),
+        tiny.new_trainer(replicas=2, gradient_accumulation_steps=2),
+    )
+    whole, cut = (tiny.run_steps(trainer, 1) for trainer in trainers)
+    np.testing.assert_allclose(cut, whole, rtol=1e-5)
+    whole, cut = map(tiny.values, trainers)
     assert tiny.largest_difference(whole, cut) < 2e-6
 
 
@@ -188,6 +197,19 @@ def test_dropout_differs_between_replicas_and_steps():
         losses += [float(report[0, 0]) for report in local(reports)]
         trainer.optimizer.iterations.assign_add(1)
     assert len(set(losses)) == 4
+
+
+@pytest.mark.parametrize("changes", [{"random_seed": 6}, {"step": 8}])
+def test_dropout_depends_on_the_seed_and_the_step(changes):
+    """Runs with different seeds have different dropout, as steps have."""
+
+    def seed(random_seed=5, step=7):
+        trainer = mock.Mock()
+        trainer.training.random_seed = random_seed
+        trainer.optimizer.iterations.value = tf.constant(step, tf.int64)
+        return Trainer.seed(trainer).numpy().tolist()
+
+    assert seed() == seed() != seed(**changes)
 
 
 @eagerly()
@@ -324,14 +346,15 @@ def test_batches_without_a_pair_are_learned_from():
 def test_no_more_than_a_micro_batch_is_computed_at_once(pieces):
     """Every example is in one micro-batch, and the results are summed.
 
-    The micro-batches have equal sizes. A micro-batch starts only when the
-    previous micro-batch has ended, although it does not need the results of the
-    previous micro-batch.
+    The micro-batches have equal sizes and different seeds. A micro-batch starts
+    only when the previous micro-batch has ended, although it does not need the
+    results of the previous micro-batch.
     """
     batch = {"x": tf.reshape(tf.range(12.0), [6, 2])}
-    seen, begun, most = [], [], []
+    seen, begun, most, seeds = [], [], [], []
 
-    def work(x):
+    def work(x, seed):
+        seeds.append(tuple(seed))
         begun.append(x)
         time.sleep(0.05)  # time for other micro-batches to start
         most.append(len(begun))
@@ -341,7 +364,8 @@ def test_no_more_than_a_micro_batch_is_computed_at_once(pieces):
     def differentiate(micro_batch, seed):
         seen.append(micro_batch["x"].shape[0])
         total = tf.reduce_sum(micro_batch["x"], axis=0)  # [2]
-        total = tf.numpy_function(work, [total], tf.float32, stateful=False)
+        values = [total, seed]
+        total = tf.numpy_function(work, values, tf.float32, stateful=False)
         total = tf.ensure_shape(total, [2])
         return [total], tf.stack([tf.reduce_sum(total), 1.0])
 
@@ -357,4 +381,4 @@ def test_no_more_than_a_micro_batch_is_computed_at_once(pieces):
     assert set(seen) == {6 // pieces}
     np.testing.assert_array_equal(gradients[0], [30.0, 36.0])
     np.testing.assert_array_equal(report, [66.0, pieces])
-    assert most == [1] * pieces
+    assert most == [1] * pieces and len(set(seeds)) == pieces
