@@ -1,5 +1,6 @@
 """The evaluator returns outputs in the order of the examples."""
 
+import dataclasses
 import functools
 import json
 import logging
@@ -47,12 +48,12 @@ def outputs(model, batch):
     return {"tokens": ids[..., None] * [1.0, 2.0], **encoded}
 
 
-def make_evaluator(strategy, eval_batch_size=16):
+def make_evaluator(strategy, eval_batch_size=16, config=tiny.SHALLOW):
     """Return an evaluator whose weights are always the same."""
     keras.utils.set_random_seed(3)
     return Evaluator(
         strategy,
-        lambda: AlbertForPretraining(tiny.SHALLOW),
+        lambda: AlbertForPretraining(config),
         PretrainingObjective(),
         eval_batch_size,
     )
@@ -186,6 +187,21 @@ def test_outputs_of_two_hosts_stand_in_order(features):
         )
         first = found["tokens"][:, 0, 0]
         np.testing.assert_array_equal(first, 10 + np.arange(len(LENGTHS)))
+
+
+@eagerly()
+def test_an_evaluation_drops_no_units():
+    """The dropout rates of a model have no effect on its metrics."""
+    rates = {"hidden_dropout_prob": 0.5, "attention_probs_dropout_prob": 0.5}
+    none = dict.fromkeys(rates, 0.0)
+    found, expected = (
+        make_evaluator(
+            make_strategy(DistributionConfig()),
+            config=dataclasses.replace(tiny.SHALLOW, **changes),
+        ).evaluate(tiny.eval_batches)
+        for changes in (rates, none)
+    )
+    assert found == expected
 
 
 @eagerly()
