@@ -1,5 +1,6 @@
 """Connecting workers, and errors about missing workers."""
 
+import contextlib
 import faulthandler
 import json
 import re
@@ -7,6 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
+import types
+from unittest import mock
 
 import pytest
 import tensorflow as tf
@@ -104,6 +107,23 @@ def test_a_second_run_has_the_strategy_of_the_first(monkeypatch, one_worker):
     workers.multi_worker_strategy.cache_clear()
 
 
+def test_tensorflow_waits_for_workers(monkeypatch, one_worker):
+    """TensorFlow gets the timeouts for workers in milliseconds."""
+    context = types.SimpleNamespace(configure_coordination_service=dict)
+    monkeypatch.setattr(workers.eager_context, "context", lambda: context)
+    monkeypatch.setattr(
+        tf.distribute, "MultiWorkerMirroredStrategy", lambda: object()
+    )
+    workers.multi_worker_strategy.cache_clear()
+    workers.multi_worker_strategy()
+    workers.multi_worker_strategy.cache_clear()
+    assert context.configure_coordination_service(service="x") == {
+        "service": "x",
+        "cluster_register_timeout_in_ms": 300_000,
+        "heartbeat_timeout_in_ms": 60_000,
+    }
+
+
 def test_workers_must_meet_first(one_worker):
     """Workers cannot be connected after TensorFlow has started."""
     tf.constant(1)
@@ -140,7 +160,10 @@ def free_port():
     ],
 )
 def test_a_missing_worker_is_named(address, reason, monkeypatch, capfd):
-    """The log and the error name only the missing worker."""
+    """The log and the error name only the missing worker.
+
+    The log is not repeated every second.
+    """
     monkeypatch.setattr(workers, "START_SECONDS", 1.5)
     monkeypatch.setattr(workers, "FIRST_REPORT_SECONDS", 0.0)
     address = address.format(free_port())
@@ -156,7 +179,34 @@ def test_a_missing_worker_is_named(address, reason, monkeypatch, capfd):
         with pytest.raises(OSError, match=f"does not answer \\(({reason})"):
             workers.check_reachable(address)
     printed = capfd.readouterr().err
-    assert re.fullmatch(rf"(Waiting for {missing}\n)+", printed)
+    assert re.fullmatch(rf"Waiting for {missing}\n", printed)
+
+
+def test_a_worker_listens_for_other_machines(monkeypatch):
+    """While a worker waits for others, it is reachable at every address.
+
+    Addresses may be those of IPv6.
+    """
+    reached, ports = [], []
+    monkeypatch.setattr(
+        workers, "wait_for_workers", lambda others: reached.append(others)
+    )
+    monkeypatch.setattr(
+        socket,
+        "create_server",
+        lambda where, **_: ports.append(where) or contextlib.nullcontext(),
+    )
+    others = {"chief": ["[::1]:5"], "worker": ["[::2]:70", "[::3]:80"]}
+    workers.meet(others, "worker", 1)
+    assert ports == [("", 80)]
+    assert reached == [{"chief 0": "[::1]:5", "worker 0": "[::2]:70"}]
+    monkeypatch.setattr(
+        socket,
+        "create_connection",
+        lambda where, seconds: ports.append((*where, seconds)) or mock.Mock(),
+    )
+    assert workers.fault("grpc://[::1]:5", 2.5) == ""
+    assert ports[1:] == [("::1", 5, 2.5)]
 
 
 # The program of a worker, up to the point where TensorFlow connects it.
