@@ -178,6 +178,25 @@ def _remove_leftovers(path: str) -> None:
 
 
 @contextlib.contextmanager
+def folder_beside(path: str) -> Iterator[str]:
+    """Yield a temporary folder on the disk of a local file that replaces it.
+
+    The folder is removed after the block or, if the process is killed, by the
+    next call.
+    """
+    path = os.path.abspath(path)
+    temporary = files.unfinished(path)
+    with interrupts.cleaning_up():
+        try:
+            with files.locked(temporary, "folder"):
+                yield temporary
+        finally:
+            if files.exists(temporary):
+                files.remove_folder(temporary)
+    _remove_leftovers(path)
+
+
+@contextlib.contextmanager
 def atomic_folder(path: str, replace: bool = False) -> Iterator[str]:
     """Yield a temporary folder that becomes `path` if the block succeeds.
 

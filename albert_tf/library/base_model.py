@@ -19,6 +19,7 @@ from albert_tf.base.replacing import (
     Contents,
     atomic_folder,
     check_replaceable,
+    folder_beside,
 )
 from albert_tf.conversion.named_tensors import Tensors
 from albert_tf.conversion.sources import (
@@ -376,14 +377,15 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
         if overwrite is False:  # Keras asks before it replaces the file
             super().save(path, overwrite, **kwargs)
             return
-        parent, is_remote = os.path.dirname(path) or ".", files.is_remote(path)
-        files.make_folder(parent)
+        is_remote = files.is_remote(path)
+        files.make_folder(os.path.dirname(path) or ".")
         move = files.copy if is_remote else os.replace
         # The system's temporary folder may be too small for a model.
-        beside = None if is_remote else parent
         with (
             files.atomic_path(path) as temporary,
-            tempfile.TemporaryDirectory(dir=beside) as folder,
+            tempfile.TemporaryDirectory()
+            if is_remote
+            else folder_beside(path) as folder,
         ):
             whole = files.join(folder, "model.keras")
             super().save(whole, **kwargs)

@@ -205,6 +205,16 @@ def test_home_is_found(pretrained_dir, shallow, tmp_path, monkeypatch):
     assert not list((tmp_path / "work").iterdir())
 
 
+def test_a_killed_save_leaves_nothing_after_the_next(shallow, tmp_path):
+    """The temporary folder of a killed `save` goes with the next `save`."""
+    path = tmp_path / "film.keras"
+    leftover = tmp_path / "film.keras.tmp7-0123abcd"
+    leftover.mkdir()
+    (leftover / "model.keras").touch()
+    Classifier.load(shallow, ["a", "b"]).save(path)
+    assert [*tmp_path.iterdir()] == [path]
+
+
 def test_a_keras_file_is_replaced_only_as_a_whole(
     shallow, tmp_path, monkeypatch
 ):
