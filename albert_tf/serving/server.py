@@ -31,19 +31,16 @@ from albert_tf.text.tokenizers import tokenizer_in
 from albert_tf.training import checkpoints
 
 
-def ensure_fixed_size(spec: tf.TensorSpec, values: tf.Tensor) -> tf.Tensor:
-    """Check that an input of a request has the fixed dimensions of its spec.
+def ensure_shape(spec: tf.TensorSpec, values: tf.Tensor) -> tf.Tensor:
+    """Check that an input of a request has the shape of its spec.
 
     TensorFlow itself does not check signatures, and operations on other shapes
     would fail with errors about internal shapes. TensorFlow also replaces
     `tf.shape` with the constants in the spec, so `tf.debugging` would find no
     difference. The error contains the name, the shape and the spec.
     """
-    if not any(spec.shape):
-        return values
-    name = f"{spec.name}_of_fixed_size"
-    unknown = [None] * spec.shape.rank
-    values = tf.compat.v1.placeholder_with_default(values, unknown, name)
+    name = f"{spec.name}_of_shape"
+    values = tf.compat.v1.placeholder_with_default(values, None, name)
     return tf.ensure_shape(values, spec.shape)
 
 
@@ -81,7 +78,7 @@ class ServedModel:
             specs = self.signatures[name].inputs
 
             def serve(*request):
-                return self.call(name, *map(ensure_fixed_size, specs, request))
+                return self.call(name, *map(ensure_shape, specs, request))
 
             return graph_function(serve, specs).get_concrete_function()
 

@@ -1,5 +1,7 @@
 """The basic signatures agree with the Python tokenizer and model."""
 
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -192,10 +194,10 @@ def fixed(pretrained_dir, tmp_path_factory):
 @pytest.mark.parametrize(
     ("name", "rows", "length", "message"),
     [
-        ("ids", 3, 10, r"_of_fixed_size \[3,10\] .*\[2,10\]"),
-        ("ids", 2, 8, r"_of_fixed_size \[2,8\] .*\[2,10\]"),
-        ("text", 1, None, r"text_of_fixed_size \[1\] .*\[2\]"),
-        ("text", 3, None, r"text_of_fixed_size \[3\] .*\[2\]"),
+        ("ids", 3, 10, r"_of_shape \[3,10\] .*\[2,10\]"),
+        ("ids", 2, 8, r"_of_shape \[2,8\] .*\[2,10\]"),
+        ("text", 1, None, r"text_of_shape \[1\] .*\[2\]"),
+        ("text", 3, None, r"text_of_shape \[3\] .*\[2\]"),
         ("tf_example", 3, None, r"examples.* \[3\] .*\[2\]"),
     ],
 )
@@ -210,6 +212,20 @@ def test_other_sizes_are_refused(fixed, name, rows, length, message):
     }[name]
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         fixed.signatures[name](**request)
+
+
+@pytest.mark.parametrize("text", ["a [MASK]", [["a [MASK]"], ["a"]]])
+@pytest.mark.parametrize("name", ["text", "fill_mask", "attention"])
+def test_other_ranks_are_refused(signatures, name, text):
+    """A text that is not in a list, or in a column, raises a clear error."""
+    values = tf.constant(text)
+    request = {"text": values}
+    if name == "attention":
+        request["text_pair"] = values
+    shape = str(values.shape.as_list()).replace(" ", "")
+    message = rf"text.*_of_shape {re.escape(shape)} .* expected shape \[\?\]"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        signatures[name](**request)
 
 
 def test_shorter_inputs_can_be_asked_for(pretrained_dir, tokenizer):
