@@ -73,11 +73,11 @@ def test_the_layout_of_public_data_is_read(tmp_path):
 def test_parts_of_documents(tmp_path):
     """Rows of a document are joined until they have at least 1024 words.
 
-    A row without the field `document` is a separate document, and an empty row
-    yields no part.
+    A row in which the field `document` is missing or null is a separate
+    document, and an empty row yields no part.
     """
-    names = [1, 1, 1, 1, 2, 2, None, None]
-    sizes = [1000, 24, 1500, 1, 1023, 1, 1, 0]
+    names = [1, 1, 1, 1, 2, 2, None, None, None, None]
+    sizes = [1000, 24, 1500, 1, 1023, 1, 1, 2, 1, 0]
     rows = [
         {"document": name, "words": ["w"] * size, "phonemes": ["p"] * size}
         for name, size in zip(names, sizes, strict=True)
@@ -88,7 +88,7 @@ def test_parts_of_documents(tmp_path):
         str(write_rows(tmp_path / "rows.jsonl", rows))
     )
     assert [(p.count("p"), w.count("w")) for p, w in parts] == [
-        (n, n) for n in (1024, 1500, 1, 1024, 1)
+        (n, n) for n in (1024, 1500, 1, 1024, 1, 2, 1)
     ]
 
 

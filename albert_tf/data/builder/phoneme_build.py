@@ -134,13 +134,16 @@ def read_parts(path: str) -> Iterator[Part]:
     """Yield the parts of the documents in a file.
 
     Consecutive rows with the same `document` form one document; each row
-    without a `document` is a separate document. A part ends with the row that
-    brings its length to `PART_WORDS` words or more.
+    whose `document` is missing or null is a separate document. A part ends with
+    the row that brings its length to `PART_WORDS` words or more.
     """
-    rows = enumerate(rows_of(path))
-    for _, group in itertools.groupby(
-        rows, lambda item: item[1].values.get("document", (item[0],))
-    ):
+
+    def document_of(item: tuple[int, Row]) -> Any:
+        number, row = item
+        document = row.values.get("document")
+        return (number,) if document is None else document
+
+    for _, group in itertools.groupby(enumerate(rows_of(path)), document_of):
         phonemes, words = [], []
         for _, row in group:
             part = part_of(row)
