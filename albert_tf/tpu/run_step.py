@@ -80,6 +80,7 @@ DAMAGE = (
     LookupError,
     NotImplementedError,
     RuntimeError,
+    TypeError,
     ValueError,
 )
 

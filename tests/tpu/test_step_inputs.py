@@ -84,7 +84,7 @@ def test_records_must_suit_the_step(tmp_path, records):
 
 
 def test_what_is_no_step_file_is_one_error(make, tmp_path):
-    """The error names a step file that is not an archive or lacks a part."""
+    """The error names a step file that lacks a part or has an illegal part."""
     path = tmp_path / "step.zip"
     with pytest.raises(InputError, match=f"`step_file` must be .*{path}$"):
         StepFile(str(path))
@@ -95,6 +95,14 @@ def test_what_is_no_step_file_is_one_error(make, tmp_path):
         archive.writestr("step.jax", "step")
     with pytest.raises(InputError, match=f"'step.json'.*{path}$"):
         StepFile(str(path))
+    with zipfile.ZipFile(make()["step_file"]) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    for info in ("[]", '{"arguments": [1]}', '{"arguments": 2}'):
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, data in (content | {"step.json": info}).items():
+                archive.writestr(name, data)
+        with pytest.raises(InputError, match=f"a file written .*{path}$"):
+            StepFile(str(path))
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("step.jax", "step" * 100)
     content = path.read_bytes()
