@@ -61,5 +61,14 @@ def test_a_similar_name_is_suggested():
     legal = ["text_column", "task", "text"]
     assert near("txt", legal) == "; did you mean `text`?"
     assert near("number", legal) == "."
-    assert near("abcd", ["abxy"]) == "; did you mean `abxy`?"
-    assert near("abcd", ["axyz"]) == "."
+    assert near("abcde", ["abcxy"]) == "; did you mean `abcxy`?"
+    assert near("abcd", ["abxy"]) == "."
+
+
+def test_names_with_all_words_are_suggested():
+    """Up to three names that contain all words are closer than similar ones."""
+    legal = ["num_seeds", "random_seed", "train_size", "eval_size"]
+    assert near("seed", legal) == "; did you mean `random_seed`?"
+    found = near("size", [*legal, "test_size", "last_size"])
+    assert found == "; did you mean `train_size` or `eval_size` or `test_size`?"
+    assert near("size_eval", legal) == "; did you mean `eval_size`?"
