@@ -51,24 +51,30 @@ def test_absent_choices_have_no_rows(words):
 
 
 def test_a_text_without_words_has_no_tags(words):
-    """A text without words has no tags, even in a batch with words."""
+    """A text without words has no tags, even in a batch with words.
+
+    An entity ends with its last word, which may be a punctuation mark.
+    """
     task = find("token_classification")
     task = dataclasses.replace(task, labels=("O", "B-A", "I-A"))
 
     def run(features):
         logits = np.zeros([len(features.lengths), 128, 3], np.float32)
-        logits[..., 1] = 1.0
+        logits[..., 2] = 1.0
+        logits[:, 1, 1] = 2.0
         return {"logits": logits}
 
     predictor = Predictor(task, words, run)
     nothing = {"entities": [], "words": []}
     assert predictor([{"text": " \n"}]) == [nothing]
-    empty, full = predictor([{"text": ""}, {"text": "the film"}])
+    empty, full = predictor([{"text": ""}, {"text": "the  film."}])
     assert empty == nothing
-    assert [x["text"] for x in full["entities"]] == ["the", "film"]
+    entity = {"text": "the  film.", "kind": "A", "start": 0, "end": 10}
+    assert full["entities"] == [entity]
     assert [(x["text"], x["tag"]) for x in full["words"]] == [
         ("the", "B-A"),
-        ("film", "B-A"),
+        ("film", "I-A"),
+        (".", "I-A"),
     ]
 
 
