@@ -26,7 +26,10 @@ from albert_tf.training import distribution
 def test_workers_need_the_same_settings_and_examples(
     pretrained, opinions, tmp_path, monkeypatch
 ):
-    """Workers must have equal settings and examples; paths may differ."""
+    """Workers must have equal settings and examples.
+
+    Paths and devices may differ.
+    """
     compared = []
     monkeypatch.setattr(
         distribution,
@@ -45,6 +48,7 @@ def test_workers_need_the_same_settings_and_examples(
 
     elsewhere = shutil.copy(opinions["train_file"], tmp_path / "t.tsv")
     assert not differences(train_file=elsewhere, output_dir="p")
+    assert not differences(peak_tflops=2.0)  # devices may differ
     other = tiny_tasks.write_opinions(tmp_path / "other.tsv", 300, 5)
     assert differences(train_file=other) == {"train examples of classification"}
     assert differences(num_train_epochs=1.0) == {"num_train_epochs"}
@@ -119,18 +123,20 @@ def test_steps_follow_from_epochs():
     assert s.planned(100).training.num_train_steps == 1
 
 
-def test_dropout_of_the_encoder_can_be_set(pretrained):
-    """Flags for dropout override the encoder's config."""
-    found = FinetuningConfig(
-        model_dir=pretrained,
-        output_dir="o",
-        do_train=True,
-        hidden_dropout_prob=0.25,
-        attention_probs_dropout_prob=0.1,
-    ).encoder()
-    assert found == dataclasses.replace(
-        tiny.CONFIG, hidden_dropout_prob=0.25, attention_probs_dropout_prob=0.1
-    )
+@pytest.mark.parametrize("rate", [0.25, 0.0, None])
+def test_dropout_of_the_encoder_can_be_set(tmp_path, rate):
+    """Flags for dropout override the encoder's config, even with a rate of 0.
+
+    A rate that is not set is the config's.
+    """
+    names = "hidden_dropout_prob", "attention_probs_dropout_prob"
+    own = dataclasses.replace(tiny.CONFIG, **{names[0]: 0.3, names[1]: 0.2})
+    own.save(str(tmp_path))
+    how = {"model_dir": str(tmp_path), "output_dir": "o", "do_train": True}
+    for name in names:
+        found = FinetuningConfig(**how, **{name: rate}).encoder()
+        changes = {} if rate is None else {name: rate}
+        assert found == dataclasses.replace(own, **changes)
 
 
 def test_the_model_that_is_named_is_evaluated(finished, copy, tmp_path):

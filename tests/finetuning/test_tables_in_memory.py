@@ -181,6 +181,19 @@ def test_classes_in_lists_keep_their_numbers(task, column, names, pretrained):
     assert labels_of(pretrained, task, source) == tuple(names)
 
 
+def test_a_task_with_its_own_classes_keeps_them(pretrained):
+    """The order of RTE's classes is its own, not the order of a data set."""
+    datasets = pytest.importorskip("datasets")
+    names = ["not_entailment", "entailment"]
+    text = datasets.Value("string")
+    features = dict.fromkeys(("index", "sentence1", "sentence2"), text)
+    features["label"] = datasets.ClassLabel(names=names)
+    rows = dict.fromkeys(features, ["a", "b"]) | {"label": [1, 0]}
+    features = datasets.Features(features)
+    source = datasets.Dataset.from_dict(rows, features=features)
+    assert labels_of(pretrained, "rte", source) == tuple(names[::-1])
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
