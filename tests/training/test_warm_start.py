@@ -170,6 +170,9 @@ def test_a_missing_weight_is_named(tmp_path):
         ("num_attention_heads", 4),
         ("hidden_act", "relu"),
         ("inner_group_num", 2),
+        ("intermediate_size", 64),
+        ("embedding_size", 4),
+        ("embedding_norm", "hidden"),
         (
             "attention_head_size",
             4,
@@ -223,9 +226,15 @@ def test_a_transplant_needs_two_vocabularies_of_a_kind(
 
 @eagerly()
 def test_the_slots_and_the_step_can_be_taken_too(tmp_path):
-    """With `init_state=run`, slots and the step are loaded, too."""
+    """With `init_state=run`, slots and the step are loaded, too.
+
+    They are those of the newest checkpoint, not of the best one.
+    """
     trainer = tiny.new_trainer()
-    tiny.run_steps(trainer, 2)
+    tiny.run_steps(trainer, 1)
+    best = str(tmp_path / checkpoints.BEST)
+    checkpoints.save(best, trainer.state(), 1)
+    tiny.run_steps(trainer, 1)
     expected = tiny.values(trainer)
     tiny.SHALLOW.save(str(tmp_path))
     checkpoints.save(str(tmp_path), trainer.state(), 2)
