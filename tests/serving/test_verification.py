@@ -213,12 +213,12 @@ SIGNATURES = {
 }
 
 
-def served(specs, rows=None, takes_text=True, **changes):
+def served(specs, rows=None, takes_text=True, length=20, **changes):
     """Return the parts of a server that verification reads."""
     albert = types.SimpleNamespace(
         config=dataclasses.replace(tiny.CONFIG, **changes)
     )
-    config = ServingConfig(max_seq_length=20, batch_size=rows)
+    config = ServingConfig(max_seq_length=length, batch_size=rows)
     encoder = types.SimpleNamespace(
         albert=albert, config=config, takes_text=takes_text
     )
@@ -256,6 +256,9 @@ def test_random_inputs_have_the_shapes_of_a_file(
         assert mask[row].tolist() == [1] * length + [0] * (shape[1] - length)
         assert segments[row].tolist() == [0] * half + mask[row, half:].tolist()
     assert not values[mask == 0].any() and values.max() < 50
+    assert len(np.unique(values[mask == 1])) > mask.sum() / 2
+    short = verification.id_batch(served([[None, None]] * 3, length=7))
+    assert short["input_ids"].shape == (2, 7)
     one = verification.id_batch(served([ids] * 3, type_vocab_size=1))
     assert set(one) == set(INPUTS) and not one["segment_ids"].any()
 
