@@ -45,14 +45,16 @@ def local_path(name: str, value: Any) -> Any:
         other values are returned unchanged.
 
     Raises:
-      InputError: if a path begins with a Windows drive, which other systems
-        would treat as an ordinary name.
+      InputError: if a path begins with a Windows drive letter, which other
+        systems would treat as an ordinary name.
     """
     if isinstance(value, tuple):
         return tuple(local_path(name, x) for x in value)
     if not isinstance(value, str):
         return value
-    rule = "A path must not begin with a drive; in WSL, `C:/` is `/mnt/c/`."
+    rule = (
+        "A path must not begin with a drive letter; in WSL, `C:/` is `/mnt/c/`."
+    )
     require(not DRIVE.search(value), rule, **{name: value})
     return expanded(value)
 

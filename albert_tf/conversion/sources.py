@@ -317,7 +317,7 @@ def open_plbert(path: str, options: Reading) -> Source:
 
 
 def reader_of(path: str) -> Callable[[str, Reading], Source] | None:
-    """Return the reader for a folder of another library, or None."""
+    """Return the reader for a folder that another library wrote, or None."""
     if huggingface.is_folder(encoder_folder(path)):
         return open_huggingface
     return open_plbert if plbert.is_folder(path) else None

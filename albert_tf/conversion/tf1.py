@@ -1,4 +1,4 @@
-"""TF1 checkpoints of released archives and TF-Hub modules, and their heads."""
+"""TF1 checkpoints from released archives and TF-Hub modules, with heads."""
 
 import dataclasses
 import json

@@ -154,7 +154,7 @@ def check_complete(s: Settings, metric: str, *jobs: Job) -> bool:
     changes = checkpoint_files.changes(last, used)
     require(
         not changes,
-        "`output_dir` contains a complete run on other training examples "
+        "`output_dir` contains a completed run on other training examples "
         "or with other settings; choose another folder, or more steps.",
         output_dir=f"{folder}, where {'; '.join(changes)}",
     )

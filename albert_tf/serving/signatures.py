@@ -125,7 +125,8 @@ class ServingConfig(Validated):
     fixed_length: bool = setting(
         False,
         "Pad every input to max_seq_length, for compilers that need fixed "
-        "shapes. By default, pad to the longest input of the batch.",
+        "shapes. By default, pad to the length of the longest input in the "
+        "batch.",
     )
     batch_size: int | None = setting(
         None, "The only batch size to accept.", means="any", minimum=1

@@ -15,7 +15,7 @@ MASK_TEXT = "[MASK]"
 
 
 class SpecialIds(Protocol):
-    """A tokenizer's ids of [PAD], [CLS] and [SEP]."""
+    """A tokenizer's ids for [PAD], [CLS] and [SEP]."""
 
     pad_id: int
     cls_id: int

@@ -176,7 +176,7 @@ def sentence_order_notes(recent: list[dict]) -> dict[str, str]:
         }
     if accuracy > TOO_GOOD:
         return {
-            "sop_solved": f"SOP accuracy is {accuracy:.4f}, too good for real "
+            "sop_solved": f"SOP accuracy is {accuracy:.4f}, too high for real "
             "text: something in the records reveals the order, or the model "
             "has memorized the records. Check the held-out accuracy"
         }
@@ -291,7 +291,7 @@ def label_notes(rows: list[dict]) -> dict[str, str]:
     """Return {kind: warning} if a phoneme model has nothing to learn, else {}.
 
     There is nothing to learn if no symbol is predicted, or if the word accuracy
-    is too good for real text.
+    is too high for real text.
     """
     rows = [row for row in rows if "steps" in row]
     notes, last = {}, rows[-1] if rows else {}
@@ -302,7 +302,7 @@ def label_notes(rows: list[dict]) -> dict[str, str]:
         )
     if last and last["word_accuracy"] > TOO_GOOD:
         notes["labels_alike"] = (
-            f"Word accuracy is {last['word_accuracy']:.4f}, too good for real "
+            f"Word accuracy is {last['word_accuracy']:.4f}, too high for real "
             "text: all words have the same label, or the model has memorized "
             "the records"
         )

@@ -53,17 +53,17 @@ def released_schedule(
 
 
 def polynomial_decay(done: tf.Tensor, config) -> tf.Tensor:
-    """Return the remaining share of the peak rate under polynomial decay.
+    """Return the rate as a fraction of the peak, under polynomial decay.
 
-    `done` is the completed share of the decay.
+    `done` is the completed fraction of the decay.
     """
     return (1.0 - done) ** config.poly_power
 
 
 def cosine_decay(done: tf.Tensor, config) -> tf.Tensor:
-    """Return the remaining share of the peak rate under cosine decay.
+    """Return the rate as a fraction of the peak, under cosine decay.
 
-    `done` is the completed share of the decay. The square of a sine equals
+    `done` is the completed fraction of the decay. The square of a sine equals
     (1 + cos(pi done)) / 2, but does not round to 0 in the last steps of a long
     run.
     """
@@ -71,7 +71,7 @@ def cosine_decay(done: tf.Tensor, config) -> tf.Tensor:
 
 
 def no_decay(done: tf.Tensor, config) -> tf.Tensor:
-    """Return 1, because the whole peak rate remains without decay."""
+    """Return 1: without decay, the rate stays at its peak."""
     return tf.ones_like(done)
 
 
@@ -79,21 +79,21 @@ def corrected_schedule(
     config,
     num_train_steps: int,
     step: tf.Tensor,
-    share_left: Callable = polynomial_decay,
+    decay_function: Callable = polynomial_decay,
 ) -> tf.Tensor:
     """Return the rate of the corrected schedule at a step.
 
     The rate is never zero before the end of the run, and does not jump when
     warm-up ends: warm-up ends at the peak, where decay starts. Before
     `start_warmup_step`, the rate decays as if there were no warm-up, as in the
-    run that is being continued. `share_left` is the decay function, such as
-    `polynomial_decay`.
+    run that is being continued. `decay_function` returns the rate as a
+    fraction of the peak; see `polynomial_decay`.
     """
     start, warmup = config.start_warmup_step, config.num_warmup_steps
 
     def decay(since, length):
         done = tf.clip_by_value(since / max(length, 1), 0.0, 1.0)
-        return config.learning_rate * share_left(done, config)
+        return config.learning_rate * decay_function(done, config)
 
     peak = config.peak_step
     rate = decay(step - peak, num_train_steps - peak)
@@ -106,8 +106,10 @@ def corrected_schedule(
 SCHEDULES: dict[str, Callable] = {
     "corrected": corrected_schedule,
     "released": released_schedule,
-    "cosine": functools.partial(corrected_schedule, share_left=cosine_decay),
-    "constant": functools.partial(corrected_schedule, share_left=no_decay),
+    "cosine": functools.partial(
+        corrected_schedule, decay_function=cosine_decay
+    ),
+    "constant": functools.partial(corrected_schedule, decay_function=no_decay),
 }
 
 

@@ -184,7 +184,7 @@ class Run:
     def resume(self) -> None:
         """Print where the run resumes, and print and record changed settings.
 
-        A complete run does not use its new settings, so it records none.
+        A completed run does not use its new settings, so it records none.
         """
         where = f"Resuming at step {self.step} from {self.last_good}"
         changes = checkpoint_files.changes(self.last_good, self.facts)

@@ -20,7 +20,7 @@ def debias(beta: float, t):
 
 
 class Adam(NamedTuple):
-    """Adam's hyperparameters, as a tuple that can be a key.
+    """Adam's hyperparameters, as a hashable tuple.
 
     Calls with equal tuples share a trace of a `tf.function`.
     """

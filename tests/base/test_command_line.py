@@ -141,7 +141,7 @@ def test_home_is_found_in_every_path(monkeypatch):
     ],
 )
 def test_a_windows_path_is_an_error(values):
-    """A path with a drive is an error, because it would name a new folder.
+    """A Windows path is an error, because it would name a new folder.
 
     Texts, addresses and names with a colon are unchanged.
     """

@@ -249,7 +249,7 @@ def test_seed_changes_records(corpus, whole, tmp_path):
 
 
 def test_complete_build_is_left_alone(corpus, whole, tmp_path):
-    """Repeating a complete build changes no file."""
+    """Repeating a completed build changes no file."""
     output = whole[0]
     before = change_times(output.iterdir())
     metadata = make_records(corpus, output, num_processes=2)

@@ -47,8 +47,8 @@ def test_no_text(corpus, tmp_path, text, received, fraction):
 def test_text_is_that_of_the_vocabulary(corpus, tmp_path):
     """`do_lower_case` must match the `tokenizer.json` next to the vocabulary.
 
-    A `tokenizer.json` of another library is ignored, but a `tokenizer.json` of
-    this package with an unknown setting raises an error.
+    A `tokenizer.json` from another library is ignored, but a
+    `tokenizer.json` from this package with an unknown setting raises an error.
     """
     vocabulary = TokenizerConfig(vocab_file=f"{corpus}/vocab.txt")
     cased = dataclasses.replace(vocabulary, do_lower_case=False)

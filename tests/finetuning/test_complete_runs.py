@@ -59,7 +59,7 @@ def test_a_finished_run_is_not_repeated(
 def test_a_finished_run_does_not_claim_other_examples(
     copy, repeat, opinions, capsys
 ):
-    """After a complete run, different training examples raise an error.
+    """After a completed run, different training examples raise an error.
 
     The card and the flags still describe the examples that were used. The error
     names everything that differs. Different examples for evaluation lead to a
@@ -95,7 +95,7 @@ def test_a_finished_run_does_not_claim_other_examples(
 def test_a_finished_run_does_not_claim_other_settings(
     copy, repeat, other, change
 ):
-    """After a complete run, new settings that affect weights are an error.
+    """After a completed run, new settings that affect weights are an error.
 
     Settings that affect only rounding, and the precision, may change. In either
     case, `run.flags` still has the flags that were used.
@@ -135,7 +135,7 @@ def test_a_run_does_not_claim_other_first_weights(
 def test_a_finished_run_does_not_claim_another_teacher(
     finished, copy, repeat, tmp_path
 ):
-    """After a complete run, a teacher with different weights is an error.
+    """After a completed run, a teacher with different weights is an error.
 
     The teacher's folder may differ, except in runs of earlier versions, which
     recorded only the folder.

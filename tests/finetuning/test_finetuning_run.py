@@ -57,7 +57,9 @@ def test_early_stopping(shallow, opinions, tmp_path, monkeypatch):
         assert checkpoints.for_inference(output).endswith("ckpt-5")
     assert found["eval"]["examples"] == 53
     flags = (tmp_path / "o/run.flags").read_text("utf-8")
-    with pytest.raises(InputError, match="complete run .* label_smoothing was"):
+    with pytest.raises(
+        InputError, match="completed run .* label_smoothing was"
+    ):
         run(model_dir=shallow, output_dir=output, **values, label_smoothing=0.5)
     assert (tmp_path / "o/run.flags").read_text("utf-8") == flags
 

@@ -417,7 +417,7 @@ def test_a_run_of_several_tasks_that_ends_early(
         assert f"- First weights: `{shallow}`\n" in card
     assert run(**values) == metrics
     before = contents(output)
-    assert "complete run" in refusal(**values, label_smoothing=0.5)
+    assert "completed run" in refusal(**values, label_smoothing=0.5)
     assert contents(output) == before
 
 
@@ -428,7 +428,7 @@ def test_metrics_of_several_tasks_are_of_the_current_weights(
     """A run that continues without an evaluation drops the earlier metrics.
 
     These metrics belong to other weights. The same applies to each task's
-    folder. If a complete run is repeated without an evaluation, it keeps its
+    folder. If a completed run is repeated without an evaluation, it keeps its
     metrics.
     """
     output = tmp_path / "o"

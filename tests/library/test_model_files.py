@@ -172,8 +172,8 @@ def test_home_is_found(pretrained_dir, shallow, tmp_path, monkeypatch):
     """`~/` means the home folder in every path, as in the programs.
 
     Otherwise, `save` would write to a new folder called `~`. A path that starts
-    with a drive raises an error, because it would also name a new folder. A
-    string of several words that starts with a drive is a text.
+    with a drive letter raises an error for the same reason. A
+    string of several words that starts with a drive letter is a text.
     """
     (tmp_path / "home").mkdir()
     (tmp_path / "work").mkdir()

@@ -130,7 +130,7 @@ def test_only_code_makes_compiled_rules_outdated(code, same, monkeypatch):
 )
 @pytest.mark.parametrize("copied", [False, True])
 def test_foreign_files_are_kept(copied, name, content, tmp_path):
-    """A tokenizer is not saved beside files of another library or vocabulary.
+    """A tokenizer is not saved beside another vocabulary or library's files.
 
     A copy of the tokenizer's vocabulary is not foreign. The error names the
     files, and no file changes.

@@ -101,7 +101,7 @@ def test_a_character_that_is_kept_or_dropped_is_no_space(charsmap):
 
 
 def test_special_pieces_may_have_any_ids():
-    """Rows have the vocabulary's ids of [CLS], [SEP] and [PAD]."""
+    """Rows have the vocabulary's ids for [CLS], [SEP] and [PAD]."""
     pieces = "the cat [MASK] [SEP] [UNK] [CLS] [PAD] at".split()
     content = "\n".join(pieces).encode()
     tokenizer = WordPieceTokenizer(content, TextConfig())

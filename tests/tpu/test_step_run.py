@@ -281,7 +281,7 @@ def test_a_run_of_another_architecture_is_refused(make, tmp_path):
 
 
 def test_a_complete_run_keeps_its_files(make, records, tmp_path, capsys):
-    """Repeating a complete run with different records changes no file."""
+    """Repeating a completed run with different records changes no file."""
     run_step(**make(), stop_step=2)
     folder = tmp_path / "model"
     before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}

@@ -206,7 +206,7 @@ def test_a_budget_chooses_ends_and_is_replayed(
 def test_a_complete_run_repeats_its_number_of_steps(
     data_dir, trained, tmp_path
 ):
-    """The flags of a complete run with a budget repeat its number of steps.
+    """The flags of a completed run with a budget repeat its number of steps.
 
     The run's process was killed before it could correct the estimate in the
     flags, so another process corrects it.

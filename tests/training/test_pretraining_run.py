@@ -154,7 +154,7 @@ def test_evaluating_alone_writes_nothing(data_dir, trained, tmp_path, capsys):
 def test_a_finished_run_does_not_claim_other_settings(
     data_dir, trained, tmp_path, capsys
 ):
-    """After a complete run, the flags and the card keep the used settings.
+    """After a completed run, the flags and the card keep the used settings.
 
     Notes name the settings that have no effect.
     """

@@ -58,7 +58,7 @@ def test_a_resumed_run_ends_with_the_same_bits(unbroken, tmp_path):
 
 
 def test_a_run_with_nothing_left_to_train_says_so(unbroken, tmp_path, capfd):
-    """A complete run prints its number of steps and the number requested."""
+    """A completed run prints its number of steps and the number requested."""
     copied(unbroken[0], tmp_path, 7)
     for last, changes in (
         (4, {"stop_step": 4}),
@@ -340,7 +340,7 @@ def test_the_history_keeps_what_changed(unbroken, tmp_path):
     """The history notes each changed setting at the step of the resume.
 
     A second resume at the same step replaces the notes of the first resume. A
-    complete run notes nothing, because it does not use the new settings.
+    completed run notes nothing, because it does not use the new settings.
     """
     folder = copied(unbroken[0], tmp_path, 20)
     for seed, steps in ((5, 30), (6, 30), (7, 20)):
