@@ -23,7 +23,11 @@ from albert_tf.library.base_model import (
 )
 from albert_tf.library.changed_layers import add_low_rank
 from albert_tf.library.network_model import NetworkModel
-from albert_tf.library.user_data import is_encoded, labels_of_ids
+from albert_tf.library.user_data import (
+    is_encoded,
+    labels_of_ids,
+    weights_of_ids,
+)
 from albert_tf.tasks.classification import SentenceTask
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.predictions import Predictor
@@ -218,8 +222,7 @@ class TaskModel(NetworkModel):
         if is_encoded(x):
             x, y, weights = self.unpacked(x, y, weights)
             y = labels_of_ids(y, self.task, self.own_loss)
-            if isinstance(weights, list):
-                weights = np.array(weights)
+            weights = weights_of_ids(weights)
             arguments = {"y": y, "sample_weight": weights, "batch_size": size}
             arguments = {k: v for k, v in arguments.items() if v is not None}
             x = self.encoded(x)

@@ -20,6 +20,7 @@ from albert_tf.library.training_metrics import (
     has_spare_axis,
     without_spare_axis,
 )
+from albert_tf.tasks.classification import SentenceTask
 from albert_tf.tasks.tables import (
     FORMATS,
     TableColumns,
@@ -295,10 +296,41 @@ def check_validation(data: Any, task: Task) -> None:
     require(legal or task.unlabeled, rule, validation_data=received)
 
 
+def parsed_labels(rows: list, task: SentenceTask) -> np.ndarray:
+    """Return labels as numbers, by the rules for the labels of texts."""
+    task = task.in_memory()
+    columns = task.table()
+    cells, shares = task.cells_and_shares(rows)
+    table = {name: [""] * len(rows) for name in columns.texts}
+    table[columns.label] = cells
+    examples = task.read("eval", InMemoryTable(table, "x", "y"))
+    return (
+        task.targets([e.label for e in examples]) if shares is None else shares
+    )
+
+
+def label_array(y: Any, task: Task) -> np.ndarray:
+    """Return the labels of ids as an array.
+
+    Names become numbers, and columns named after the task's labels are put in
+    the order of these labels.
+    """
+    if not isinstance(y, np.ndarray) and not tf.is_tensor(y):
+        y = label_list(y, getattr(task, "labels", ()))
+    try:
+        array = np.asarray(y, float if task.kind == "regression" else None)
+    except ValueError:  # texts, or sets of classes that differ in size
+        array = np.array(None)
+    if array.dtype.kind in "biuf" or not isinstance(task, SentenceTask):
+        return array
+    y = without_spare_axis(task.objective, array) if array.ndim else y
+    return parsed_labels(listed(y, "y"), task)
+
+
 def labels_of_ids(y: Any, task: Task, own_loss: bool) -> Any:
     """Return the labels of batches of ids in a form that Keras accepts.
 
-    Lists and tensors become arrays, class names become class numbers, and
+    Columns, frames, lists and tensors become arrays, names become numbers, and
     [B, 1] becomes [B].
 
     Args:
@@ -313,15 +345,13 @@ def labels_of_ids(y: Any, task: Task, own_loss: bool) -> Any:
     if y is None:
         return None
     objective = task.objective
-    y = np.asarray(without_spare_axis(objective, y))
-    is_class = task.kind == "classification"
-    is_text, shown = y.dtype.kind in "OSUT", repr(y)[:60]
-    if is_text and is_class and y.ndim == 1:
-        rows = enumerate(listed(y, "y"))
-        texts = [(str(label_text(x, "`y`")), f"`y`, row {i}") for i, x in rows]
-        names = [class_named(text, task.labels, where) for text, where in texts]
-        return np.array([task.labels.index(name) for name in names])
-    require(not is_text, "Labels next to ids must be numbers.", y=shown)
+    y = without_spare_axis(objective, label_array(y, task))
+    is_class, shown = task.kind == "classification", repr(y)[:60]
+    is_number = y.dtype.kind in "biuf"
+    require(is_number, "Labels next to ids must be numbers.", y=shown)
+    if task.kind == "regression" and own_loss:
+        rule = "Labels must be finite numbers."
+        require(np.isfinite(y).all(), rule, y=shown)
     is_free = y.dtype.kind == "f" and not own_loss
     is_whole = objective.label_dtype == "int32"
     if is_free or not is_whole or y.ndim != objective.label_rank:
@@ -339,6 +369,19 @@ def labels_of_ids(y: Any, task: Task, own_loss: bool) -> Any:
     return y
 
 
+def weights_of_ids(weights: Any) -> Any:
+    """Return the weights of ids as an array; leave tensors unchanged."""
+    if weights is None or tf.is_tensor(weights):
+        return weights
+    values = np.asarray(plain(weights))
+    require(
+        values.dtype.kind in "biuf" and np.isfinite(values).all(),
+        "`sample_weight` must have one finite number for each example.",
+        sample_weight=repr(values)[:60],
+    )
+    return values
+
+
 def tensor_specs(spec: Any) -> list[tf.TypeSpec]:
     """Return the specs of an element's tensors, without those of None."""
     return [x for x in tf.nest.flatten(spec) if hasattr(x, "shape")]
@@ -352,8 +395,8 @@ def with_label_numbers(
     labels = spec[1] if isinstance(spec, tuple) and len(spec) > 1 else None
     if not isinstance(labels, tf.TensorSpec):
         return dataset
-    dtype = tf.int64 if labels.dtype == tf.string else labels.dtype
-    shape, objective = labels.shape, task.objective
+    shape, objective, dtype = labels.shape, task.objective, labels.dtype
+    dtype = tf.as_dtype(objective.label_dtype) if dtype == tf.string else dtype
     if shape.rank == objective.label_rank + 1 and shape[-1] is None:
         first = next(iter(dataset), None)  # the axis may be a spare one
         labels = labels if first is None else first[1]

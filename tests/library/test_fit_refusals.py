@@ -63,7 +63,10 @@ def untrained(model, path):
         (of("fit", IDS, np.array([-1, 0])), "must be from 0 to 1"),
         (of("fit", IDS, [0.3, 0.9]), "from 0 to 1, without a fraction"),
         (of("fit", IDS, np.array([[0.3], [1]])), "without a fraction"),
-        (of("fit", IDS, ["bad", "x"]), "row 1: the label must be one of bad,"),
+        (
+            of("fit", IDS, ["bad", "x"]),
+            r"y\[1\]: the label must be one of bad,",
+        ),
         (of("fit", [1, 2], LABELS), "must be a list of strings"),
         (of("fit", TEXTS, ["bad", "x"]), "must be one of bad, good"),
         (of("fit", TEXTS, [0, 2]), "or a number below 2"),

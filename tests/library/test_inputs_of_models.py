@@ -4,6 +4,8 @@ import collections
 
 import keras
 import numpy as np
+import pandas
+import pyarrow
 import pytest
 import tensorflow as tf
 from tiny_fits import compiled
@@ -340,6 +342,12 @@ def test_probabilities_have_a_name(model):
         [b"good", b"bad"],
         [["good"], ["bad"]],
         np.array([1.0, 0.0]),
+        pandas.Series(["good", "bad"]),
+        pandas.Series(["good", "bad"], dtype="category"),
+        pandas.Series([1, 0], dtype="Int64"),
+        pandas.DataFrame({"target": ["good", "bad"]}),
+        pandas.DataFrame({"good": [1.0, 0.0], "bad": [0.0, 1.0]}),
+        pyarrow.array(["good", "bad"]),
     ],
 )
 def test_labels_of_ids_have_many_forms(shallow, labels):
@@ -390,7 +398,7 @@ NUMBERS = "next to ids must be numbers"
         (Tagger, CLASSES, [[2] * 16] * 2, "whole numbers below 2"),
         (Tagger, CLASSES, [["good"] * 16] * 2, NUMBERS),
         (MultipleChoice, {}, [0.5, 1.0], "whole numbers[.]"),
-        (Regressor, {}, ["1", "2"], NUMBERS),
+        (Regressor, {}, ["1", "two"], "must be a finite number|label='two'"),
     ],
 )
 def test_illegal_labels_of_ids(shallow, cls, how, y, message):
@@ -418,6 +426,57 @@ def test_labels_of_none_are_no_labels(shallow):
         np.testing.assert_allclose(found, wanted, atol=1e-6)
         with pytest.raises(InputError, match=message):
             model.evaluate(data, verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("cls", "how"), [(Classifier, {"multilabel": True}), (Regressor, {})]
+)
+def test_columns_of_labels_of_ids_are_named(shallow, cls, how):
+    """Next to ids, a table's columns may be in any order, as next to texts."""
+    model = compiled(cls, shallow, ["bad", "good"], **how)
+    ids, rows = model.tokenizer(TEXTS), np.array([[1, 0], [1, 1]])
+    wanted = model.test_on_batch(ids, rows)
+    assert wanted != pytest.approx(model.test_on_batch(ids, rows[:, ::-1]))
+    table = {"good": rows[:, 1], "bad": rows[:, 0]}
+    frame = pandas.DataFrame(table)
+    for labels in (table, frame, frame.astype("Int64"), pyarrow.table(table)):
+        assert model.test_on_batch(ids, labels) == pytest.approx(wanted)
+    with pytest.raises(InputError, match="the columns bad, good"):
+        model.test_on_batch(ids, frame.rename(columns={"bad": "dull"}))
+
+
+def test_sets_of_classes_of_ids_may_be_names(shallow):
+    """Next to ids, sets of classes may be lists of names of any length."""
+    model = compiled(Classifier, shallow, ["bad", "good"], multilabel=True)
+    ids = model.tokenizer(TEXTS)
+    wanted = model.test_on_batch(ids, np.array([[0, 1], [0, 0]]))
+    assert model.test_on_batch(ids, [["good"], []]) == pytest.approx(wanted)
+    with pytest.raises(InputError, match=r"y\[1\]: the label must be one of"):
+        model.test_on_batch(ids, [["good"], ["bad", "dull"]])
+
+
+def test_numbers_of_ids_may_be_missing_only_for_your_own_loss(shallow):
+    """A missing number next to ids is an error, unless your loss handles it."""
+    model = compiled(Regressor, shallow)
+    ids = model.tokenizer(TEXTS)
+    values = pandas.Series([2.0, 3.0])
+    wanted = model.test_on_batch(ids, np.array(values))
+    for labels in (values.astype("Float64"), values.astype(str)):
+        assert model.test_on_batch(ids, labels) == pytest.approx(wanted)
+    for missing in (values.where(values > 2), [None, 3.0]):
+        with pytest.raises(InputError, match="must be finite numbers"):
+            model.test_on_batch(ids, missing)
+    with pytest.raises(InputError, match=r"y\[0\].*Received: label='2,5'"):
+        model.test_on_batch(ids, ["2,5", "3"])
+
+    def known(y, found):
+        is_known = keras.ops.isfinite(y)
+        return keras.ops.abs(keras.ops.where(is_known, y - found, 0.0))
+
+    model.compile(AdamW(0.0), known, run_eagerly=True)
+    error = abs(3.0 - model.predict(ids, verbose=0)[1])
+    found = model.test_on_batch(ids, values.where(values > 2))
+    assert found == pytest.approx(error / 2)
 
 
 def test_labels_for_a_binary_loss_may_be_probabilities(shallow):
@@ -456,6 +515,13 @@ def test_weights_of_ids_may_be_a_column(shallow, cls, labels, loss, metric):
     assert model.evaluate(data, verbose=0) == pytest.approx(wanted)
     with pytest.raises(InputError, match="one number for each example"):
         model.test_on_batch(x, Y, np.ones([2, 16]))
+    frame = pandas.DataFrame({"weight": [1, 3]}, dtype="Int64")
+    for table in (frame, frame["weight"], pyarrow.array([1, 3])):
+        found = model.evaluate(x, Y, sample_weight=table, verbose=0)
+        assert found == pytest.approx(wanted)
+    for unusable in ([1.0, np.nan], frame["weight"].where([True, False])):
+        with pytest.raises(InputError, match="one finite number for each"):
+            model.evaluate(x, Y, sample_weight=unusable, verbose=0)
 
 
 @pytest.mark.parametrize("y", [["bad", "good"], [0, 1], [[0.0], [1.0]]])
