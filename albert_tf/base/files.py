@@ -24,7 +24,7 @@ from albert_tf.base.local_patterns import local_glob
 from albert_tf.base.remote_files import RawRemoteFile, remote, remote_glob
 
 STANDARD_INPUT = "-"  # file name that means standard input
-DRIVE = re.compile(r"(^|,)[A-Za-z]:[\\/](?!/)")
+DRIVE = re.compile(r"(^|,\s*)[A-Za-z]:[\\/](?!/)")
 
 
 def expanded(paths: str) -> str:
@@ -33,7 +33,7 @@ def expanded(paths: str) -> str:
     Shells expand `~/` only at the start of a word, not in `--output_dir=~/new`.
     """
     home = os.path.expanduser("~/")
-    return re.sub("(^|,)~/", lambda match: match[1] + home, paths)
+    return re.sub(r"(^|,\s*)~/", lambda match: match[1] + home, paths)
 
 
 def local_path(name: str, value: Any) -> Any:
@@ -438,13 +438,14 @@ def read_optional_json(folder: str, name: str) -> dict:
 def split_paths(paths: str) -> list[str]:
     """Return the entries of a comma-separated list of paths or patterns.
 
-    A string is not split if it is the path of an existing file or folder, or a
-    pattern in a folder whose name contains a comma.
+    Entries lose surrounding spaces. A string stays as it is if it is the path
+    of an existing file or folder, or a pattern in a folder whose name contains
+    a comma.
     """
     folder = posixpath.dirname(re.split(r"[*?[]", paths, maxsplit=1)[0])
     is_single = exists(paths) or ("," in folder and is_folder(folder))
-    entries = [paths] if is_single else paths.split(",")
-    return [entry.strip() for entry in entries if entry.strip()]
+    entries = (entry.strip() for entry in paths.split(","))
+    return [paths] if is_single else [entry for entry in entries if entry]
 
 
 def distinct(paths: Iterable[str]) -> list[str]:

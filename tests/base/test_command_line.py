@@ -118,16 +118,20 @@ def test_a_switch_may_take_a_word(word, value):
 def test_home_is_found_in_every_path(monkeypatch):
     """In keywords, `~/` at the start of a path becomes the home folder.
 
-    The path may also follow a comma in a list of paths. `~` elsewhere, and `~/`
-    in a setting for texts, are unchanged.
+    The path may also follow a comma in a list of paths, and spaces. `~`
+    elsewhere, and `~/` in a setting for texts, are unchanged.
     """
     monkeypatch.setenv("HOME", "/home/me")
-    values = {"names": ["~/a,~/b", "~c"], "table": "x~/y,~/z", "text": "~/,~/"}
+    values = {
+        "names": ["~/a,~/b", "~c", "a, ~/b"],
+        "table": "x~/y,~/z",
+        "text": "~/,~/",
+    }
     config, _ = program(model_dir=pathlib.Path("~/m"), **values)
     assert (
         config.model_dir == "/home/me/m" and config.table == "x~/y,/home/me/z"
     )
-    assert config.names == ("/home/me/a,/home/me/b", "~c")
+    assert config.names == ("/home/me/a,/home/me/b", "~c", "a, /home/me/b")
     assert config.text == "~/,~/"
 
 

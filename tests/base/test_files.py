@@ -26,6 +26,15 @@ def folder(tmp_path):
     return tmp_path
 
 
+def test_an_existing_path_is_not_split(tmp_path, monkeypatch):
+    """Paths in a list lose spaces; an existing path keeps spaces and commas."""
+    monkeypatch.chdir(tmp_path)
+    for name in (" a", "b, c"):
+        (tmp_path / name).touch()
+        assert files.split_paths(name) == [name]
+    assert files.split_paths(" b, c ,, d/*") == ["b", "c", "d/*"]
+
+
 @pytest.mark.parametrize(
     "pattern", ["a.txt", "[a-z]*.txt", "*/c.txt", "s*", "no*", "no/*", "sub/"]
 )
