@@ -270,8 +270,10 @@ class _ClassicMac(io.RawIOBase):
         return True
 
     def readinto(self, buffer) -> int:
-        data = self._file.read1(len(buffer))
-        split = data.endswith(b"\r") and self._file.peek(1)[:1] == b"\n"
+        data, split = self._file.read1(len(buffer)), False
+        if data.endswith(b"\r"):
+            with contextlib.suppress(BadData):  # the next read raises it
+                split = self._file.peek(1)[:1] == b"\n"
         end = len(data) - split  # a CRLF may be split
         data = with_line_feeds(data[:end]) + data[end:]
         buffer[: len(data)] = data

@@ -114,6 +114,17 @@ def test_what_comes_before_damage_is_read(
             text_blocks.check_files([str(path)], ReadingConfig())
 
 
+@pytest.mark.parametrize("end", [b"\n", b"\r"])
+def test_carriage_returns_before_damage_are_read(tmp_path, end):
+    """Text up to damage is read, even if it ends with a carriage return."""
+    path = tmp_path / "text.gz"
+    packed = gzip.compress(b"a" + end * 2, 0)
+    path.write_bytes(packed[:-9])  # without the last byte and the checksum
+    with file_kinds.opened(str(path)) as source:
+        found, damage = file_kinds.until_damage(source.file, 9)
+    assert found == b"a\n" and damage
+
+
 @pytest.mark.parametrize("layout", [None, "lines"])
 @pytest.mark.parametrize("fault", ["row", "damage"])
 def test_blocks_before_a_fault(tmp_path, monkeypatch, layout, fault):
