@@ -286,8 +286,7 @@ class Run:
         changes = checkpoint_files.changes(self.last_good, facts)
         notes = [f"Note: {change}" for change in changes]
         self.progress.message("\n".join([where, *notes]))
-        if self.step < self.last:
-            self.history.resume(self.step, changes)
+        self.history.resume(self.step, changes)
 
     def batches(self, pool: ThreadPoolExecutor) -> Iterator[Arrays]:
         """Yield the training batches from the current position on."""

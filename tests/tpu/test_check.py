@@ -127,24 +127,30 @@ def test_the_largest_batch_is_found_on_request(
     monkeypatch.setattr(tpu_check, "Step", FakeStep)
     run = PretrainingConfig(albert_config_file=config_file)
     training = TrainingConfig(train_batch_size=40)
-    config = TpuCheckConfig(find_largest_batch=find)
+    config = TpuCheckConfig(topology="v3-8", find_largest_batch=find)
     plan = make_plan(config, run, OptimizerConfig(), training)
     compile_and_report(config, plan)
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == [
-        "v5e:2x4 (v5litepod-8): 8 chips, 8 replicas",
+        "v3:2x2 (v3-8): 4 chips, 8 replicas",
         "batch 40 = 8 replicas x 1 accumulation step x 5 examples of 16 "
         "tokens, 2 predictions, float32",
         "encoder loop: while, 1 compiled layer for 2 layers, layers "
         "rematerialized",
     ]
-    assert lines[3].startswith("compiles for v5e and fits")
+    assert lines[3].startswith("compiles for v3 and fits")
     assert lines[4] == (
         "peak memory of a replica: 5.00 GiB of 16.00 GiB, 11.00 GiB left "
         "(arguments 0.00 GiB)"
     )
-    largest = "largest micro-batch per replica that fits: 16"
-    assert lines[5:][-1:] == [largest] * find
+    source = "according to the TPU compiler (2 s)"
+    search = [
+        f"micro-batch of 16: compiles for v3 and fits, {source}",
+        "micro-batch of 18: does not fit on v3: needs 18.00 GiB of 16.00 GiB, "
+        f"{source}",
+        "largest micro-batch per replica that fits: 16",
+    ]
+    assert lines[5:] == search * find
 
 
 def test_a_step_file_has_the_flags_without_the_folders(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from albert_tf.base.errors import InputError
-from albert_tf.data.records.metadata import Metadata
+from albert_tf.data.records.metadata import Metadata, RecordFile
 from albert_tf.tpu import run_step as run_step_module
 from albert_tf.tpu.run_step import (
     RunStepConfig,
@@ -41,20 +41,24 @@ def test_records_must_fit_the_step(make, tmp_path, slots, tokens):
 
 
 def test_a_batch_that_fits_exactly_is_not_padded(make):
-    """A batch with as many predictions as the step does not change."""
+    """A batch with as many predictions as the step is legal and unchanged."""
     settings = make(sizes={"masked_lm_ids": [4, 2]})
     batch = {
         "input_ids": np.ones([4, 8], np.int32),
         "masked_lm_ids": np.ones([4, 2], np.int32),
     }
-    for name, value in StepFile(settings["step_file"]).fitted(batch).items():
+    step = StepFile(settings["step_file"])
+    step.check_sizes(8, 2)
+    for name, value in step.fitted(batch).items():
         np.testing.assert_array_equal(value, batch[name], strict=True)
 
 
 def test_records_must_suit_the_step(tmp_path, records):
     """Records must be of words, with a vocabulary no larger than the model's.
 
-    Only records with dynamic masks may be used with a different mask rate.
+    If the records do not state a size, the model's size applies. Only records
+    with dynamic masks may be used with a different mask rate. Held-out records
+    keep the stored rate, which must also fit the step.
     """
     folder = tmp_path / "dynamic"
     folder.mkdir()
@@ -63,6 +67,15 @@ def test_records_must_suit_the_step(tmp_path, records):
     config = RunStepConfig(data_dir=str(folder), masked_lm_prob=0.3, **paths)
     step = mock.Mock(info={"config": {"vocab_size": 50}})
     assert records_of(config, step).max_predictions_per_seq == 19
+    assert step.check_sizes.mock_calls == [mock.call(64, 19)]
+    held_out = SPLITS | {"eval": (RecordFile("a", 3, 99),)}
+    dataclasses.replace(DYNAMIC, splits=held_out).write(str(folder))
+    records_of(config, step)
+    sizes = [mock.call(64, 19), mock.call(64, 9)]
+    assert step.check_sizes.mock_calls[1:] == sizes
+    for size, expected in ((40, 40), (0, 50), (50, 50)):
+        dataclasses.replace(DYNAMIC, vocab_size=size).write(str(folder))
+        assert records_of(config, step).vocab_size == expected
     config = dataclasses.replace(config, masked_lm_prob=0.0)
     assert records_of(config, step).max_predictions_per_seq == 9
     step.info["config"]["vocab_size"] = 49

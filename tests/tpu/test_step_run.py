@@ -9,6 +9,7 @@ import signal
 import numpy as np
 import pytest
 import tensorflow as tf
+import vocabularies
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.records.metadata import read_metadata
@@ -90,10 +91,14 @@ def test_a_run_saves_evaluates_and_describes_itself(
 def test_a_stopped_run_resumes_where_it_was(make, programs, tmp_path, capsys):
     """A resumed run reads the next records, as an uninterrupted run does.
 
-    Both runs end with the same state.
+    Both runs end with the same state. The order of the records depends on the
+    seed.
     """
     run_step(**make("whole"))
     whole = programs.read.copy()
+    programs.read.clear()
+    run_step(**make("other", random_seed=8))
+    assert len(programs.read) == len(whole) and programs.read != whole
     programs.read.clear()
     run_step(**make("broken"), stop_step=3)
     assert state_of(tmp_path / "broken")["w"] == [3, 3]
@@ -118,6 +123,18 @@ def test_a_stopped_run_resumes_where_it_was(make, programs, tmp_path, capsys):
     printed = capsys.readouterr()
     assert "Note: seed was 7 and is 8: other data\n" in printed.err
     assert "Stopped" not in printed.out
+
+
+def test_a_signal_in_the_last_step_stops_nothing(make, programs, capsys):
+    """A run whose last step ends after a signal is complete."""
+
+    def stop(*made):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return made
+
+    programs.faults[4] = stop
+    assert run_step(**make()).metrics["eval"]["loss"] == 2.5
+    assert "Stopped" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -222,8 +239,10 @@ def opened(settings, **more):
 def test_a_run_knows_its_place_in_the_records(make, records, tmp_path):
     """A run continues records whose path or fingerprint its checkpoint lists.
 
-    It reads other records from example 0. If the checkpoint lists no records,
-    all of its steps count as steps on the records of the resumed run.
+    If both are listed, the fingerprint counts. The run reads other records from
+    example 0, and keeps the positions in all records. If the checkpoint lists
+    no records, all of its steps count as steps on the records of the resumed
+    run.
     """
     settings = make()
     run_step(**settings, stop_step=2)
@@ -231,9 +250,18 @@ def test_a_run_knows_its_place_in_the_records(make, records, tmp_path):
     assert opened(settings).position == 8
     copy = shutil.copytree(records, tmp_path / "copy")
     assert opened(settings, data_dir=str(copy)).position == 8
-    for read, position in (({str(copy): 3}, 3), ({"x": 9}, 0), ({}, 8)):
+    mine = read_metadata(str(records)).fingerprint()
+    for read, position in (
+        ({str(copy): 3}, 3),
+        ({str(copy): 3, mine: 5}, 5),
+        ({}, 8),
+        ({"x": 9}, 0),
+    ):
         checkpoint_files.write_about(prefix, {"read": read})
         assert opened(settings, data_dir=str(copy)).position == position
+    run_step(**settings, stop_step=3)
+    facts = checkpoint_files.read_facts(str(tmp_path / "model" / "ckpt-3"))
+    assert facts["read"] == {"x": 9, mine: 4, str(records): 4}
 
 
 def test_a_run_without_held_out_records_has_no_metrics(
@@ -252,13 +280,39 @@ def test_a_run_without_held_out_records_has_no_metrics(
 
 
 def test_a_run_of_another_model_is_refused(make, tmp_path):
-    """The error for another model's checkpoint names variables that differ."""
+    """The error for another model's checkpoint names variables that differ.
+
+    They differ if only their shapes do.
+    """
     other = {"w": tf.zeros([3]), "a": tf.zeros([]), "b": tf.zeros([])}
-    table = {name: tf.Variable(value) for name, value in other.items()}
-    checkpoints.save(str(tmp_path / "model"), table)
-    differs = f"model/ckpt-0, which differs in a, b, {AVERAGE}$"
-    with pytest.raises(InputError, match=differs):
-        run_step(**make())
+    wider = {"w": tf.zeros([3]), AVERAGE: tf.zeros([2])}
+    wider[ITERATIONS] = tf.zeros([], tf.int64)
+    for values, names in ((other, f"a, b, {AVERAGE}"), (wider, "w")):
+        table = {name: tf.Variable(value) for name, value in values.items()}
+        checkpoints.save(str(tmp_path / "model"), table)
+        differs = f"model/ckpt-0, which differs in {names}$"
+        with pytest.raises(InputError, match=differs):
+            run_step(**make())
+
+
+def test_the_files_of_another_run_are_refused(make, tmp_path):
+    """A new run does not overwrite another run, or another tokenizer's model.
+
+    A config without weights may be replaced.
+    """
+    path = tmp_path / "new" / "albert_config.json"
+    path.parent.mkdir()
+    path.write_text('{"vocab_size": 5}')
+    run_step(**make("new"), stop_step=1)
+    assert json.loads(path.read_text()) == {"vocab_size": 128}
+    (tmp_path / "tuned").mkdir()
+    (tmp_path / "tuned" / "task.json").write_text("{}")
+    with pytest.raises(InputError, match="tuned with task.json$"):
+        run_step(**make("tuned"))
+    (tmp_path / "chinese").mkdir()
+    vocabularies.chinese().save(str(tmp_path / "chinese"))
+    with pytest.raises(InputError, match="another tok.*chinese with .*vocab"):
+        run_step(**make("chinese"))
 
 
 def test_a_run_of_another_architecture_is_refused(make, tmp_path):
@@ -268,6 +322,7 @@ def test_a_run_of_another_architecture_is_refused(make, tmp_path):
     """
     path = tmp_path / "model" / "albert_config.json"
     sizes = {"vocab_size": 128, "num_attention_heads": 3}
+    sizes["num_hidden_layers"] = 2
     deeper, other = {"num_hidden_layers": 9}, {"num_attention_heads": 2}
     run_step(**make(config=sizes), stop_step=1)
     run_step(**make(config=sizes | deeper), stop_step=2)
