@@ -13,7 +13,8 @@ import tiny_pretraining
 import albert_tf
 from albert_tf.base.errors import InputError
 from albert_tf.data.records import input_pipeline, tfrecord
-from albert_tf.data.records.metadata import load_metadata
+from albert_tf.data.records.metadata import TRAIN, load_metadata, paths_of
+from albert_tf.text.symbols import vocabulary_in
 from albert_tf.training.objectives import PhonemeObjective
 from albert_tf.training.pretraining import run_setup
 
@@ -115,6 +116,37 @@ def test_held_out_masks_are_always_the_same(records):
     ]
     np.testing.assert_array_equal(*(b["input_ids"] for b in seeds[:2]))
     assert (seeds[0]["input_ids"] != seeds[2]["input_ids"]).any()
+
+
+def test_a_batch_marks_its_padding_and_its_masks(records):
+    """The input mask is 1 at a record's symbols, and 0 at padding.
+
+    Symbols change only where they are predicted, most of them to [MASK].
+    """
+    folder = str(records / "records")
+    metadata = load_metadata(folder)
+    stored = {
+        tuple(example.input_ids.tolist())
+        for path in paths_of(folder, metadata, TRAIN)
+        for example in tfrecord.decoded(path)
+    }
+    batches = input_pipeline.train_batches(
+        folder, metadata, batch_size=metadata.count(TRAIN), seed=1
+    )
+    (batch,) = batches.take(1).as_numpy_iterator()
+    assert not batch["input_mask"].all()
+    for mask, symbols in zip(
+        batch["input_mask"], batch["symbol_ids"], strict=True
+    ):
+        length = mask.sum()
+        assert mask[:length].all()
+        assert tuple(symbols[:length].tolist()) in stored
+    chosen = batch["symbol_weights"] > 0
+    changed = batch["input_ids"] != batch["symbol_ids"]
+    assert not (changed & ~chosen).any()
+    table = vocabulary_in(folder)
+    masked = batch["input_ids"] == table.symbols[table.mask]
+    assert 0.6 < masked[chosen].mean() < 0.95
 
 
 class Fixed:
