@@ -48,11 +48,19 @@ def test_fewer_layers_are_the_first_ones(
 ):
     """A model shrunk to one layer has the outputs of the original's layer 1.
 
+    The table has the number of parameters, which the layers share.
     The model card states the number of layers and names the original model.
     """
     out = str(tmp_path / "out")
     shrink_model(ShrinkConfig(pretrained_dir, out, num_layers=1), DataConfig())
-    assert capsys.readouterr().out.splitlines()[-2:] == [HINT, f"Wrote {out}"]
+    size = sum(
+        value.numpy().size
+        for value in checkpoints.named_variables(pretrained_model).values()
+    )
+    rows = ["parameters", f"original {size:,}", f"num_layers=1 {size:,}"]
+    *printed, hint, wrote = capsys.readouterr().out.splitlines()
+    assert [" ".join(row.split()) for row in printed] == rows
+    assert (hint, wrote) == (HINT, f"Wrote {out}")
     card = (tmp_path / "out/README.md").read_text()
     assert "(1 layer, " in card
     assert f"First weights: `{pretrained_dir}`" in card
@@ -63,15 +71,24 @@ def test_fewer_layers_are_the_first_ones(
 
 
 def test_fine_tuned_models_keep_their_task(pretrained_dir, tmp_path):
-    """A shrunken classifier keeps its task; all its weights can be restored."""
+    """A shrunken classifier keeps its task; all its weights can be restored.
+
+    The optimizer's variables are not kept.
+    """
     folder, out = tmp_path / "model", str(tmp_path / "out")
     labels = ("a", "b")
-    finetuned(folder, pretrained_dir, "classification", labels, layers=2)
+    kind = "classification", labels
+    source = finetuned(folder, pretrained_dir, *kind, layers=2)
+    state = {"optimizer/iterations": tf.Variable(7, dtype=tf.int64)}
+    state |= checkpoints.named_variables(source)
+    checkpoints.save(str(folder), state, 7)
     shrink_model(ShrinkConfig(str(folder), out, num_layers=1), DataConfig())
     task = load_task(out)
     config = AlbertConfig.from_model_dir(out)
     model = task.build_model(config, "float32")
-    checkpoints.restore_weights(model, out)
+    prefix = checkpoints.restore_weights(model, out)
+    stored = checkpoints.read_table(prefix)
+    assert stored.keys() == checkpoints.named_variables(model).keys()
     assert task.labels == ("a", "b") and config.num_hidden_layers == 1
 
 
@@ -88,6 +105,10 @@ def test_layers_keep_their_groups():
             InputError, match="must keep each layer in its group"
         ):
             shorter(config, layers)
+    query = "albert/encoder/attention_{}_0/query/kernel"
+    eight = shorter(config, 8)
+    kept = [keeps_variable(query.format(i), eight) for i in range(3)]
+    assert kept == [True, True, False]
     own = dataclasses.replace(config, num_hidden_groups=12, sharing="none")
     few = shorter(own, 5)
     assert few.num_hidden_groups == 5
@@ -245,19 +266,33 @@ def test_the_head_that_matters_most_stays(finished, opinions, tmp_path):
 def test_so_many_examples_say_what_heads_are_worth(
     finished, opinions, tmp_path, monkeypatch, capsys
 ):
-    """Heads are ranked with at most `HEAD_EXAMPLES` training examples."""
-    sizes = []
+    """Heads are ranked with at most `HEAD_EXAMPLES` training examples.
+
+    The examples are a random sample, because files may be sorted. Layers can be
+    removed along with heads.
+    """
+    ids = []
 
     def importances(network, task, batches):
-        sizes.extend(batch["input_ids"].shape[0] for batch in batches)
+        ids.extend(np.array(batch["input_ids"]) for batch in batches)
         return {"attention_0_0": np.array([0.0, 1.0])}
 
     monkeypatch.setattr(shrink, "importances", importances)
     out = str(tmp_path / "out")
     data = DataConfig(train_file=opinions["train_file"])
     monkeypatch.setattr(shrink, "HEAD_EXAMPLES", 7)
-    shrink_model(ShrinkConfig(finished[0], out, num_heads=1), data)
-    assert sizes == [1] * 7
+    config = ShrinkConfig(finished[0], out, num_layers=1, num_heads=1)
+    shrink_model(config, data)
+    assert [len(row) for row in ids] == [1] * 7
+    task, tokenizer = load_task(out), load_saved_tokenizer(out)
+    examples = task.read("train", opinions["train_file"])[:7]
+    first = evaluation_batches(task.features(examples, tokenizer), 1)
+    texts = {row[row > 0].tobytes() for row in ids}
+    assert texts != {
+        x[x > 0].tobytes() for x in (b["input_ids"].numpy() for b in first)
+    }
+    found = AlbertConfig.from_model_dir(out)
+    assert (found.num_hidden_layers, found.num_attention_heads) == (1, 1)
     assert HINT in capsys.readouterr().out
     part = "albert/encoder/attention_0_0/query/kernel"
     old, new = (
