@@ -1,5 +1,6 @@
 """The basic signatures agree with the Python tokenizer and model."""
 
+import dataclasses
 import re
 
 import numpy as np
@@ -9,6 +10,7 @@ from exporting import (
     TEXTS,
     close,
     concrete,
+    copied,
     finetuned,
     operations,
     packed,
@@ -18,6 +20,9 @@ from exporting import (
 )
 from tiny_records import serialized
 
+from albert_tf.base.errors import InputError
+from albert_tf.model.config import AlbertConfig
+from albert_tf.serving.server import ensure_fixed_size
 from albert_tf.tasks import losses
 from albert_tf.text.packing import INPUTS
 
@@ -226,6 +231,32 @@ def test_other_ranks_are_refused(signatures, name, text):
     message = rf"text.*_of_shape {re.escape(shape)} .* expected shape \[\?\]"
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         signatures[name](**request)
+
+
+@pytest.mark.parametrize(("shape", "fits"), [((3, 4), True), ((3, 5), False)])
+def test_one_size_may_be_fixed(shape, fits):
+    """If only the length is fixed, requests of any number of rows fit."""
+    spec = tf.TensorSpec([None, 4], tf.int32, "input_ids")
+    size = tf.function(lambda x: ensure_fixed_size(spec, x), autograph=False)
+    size = size.get_concrete_function(tf.TensorSpec([None, None], tf.int32))
+    if fits:
+        assert size(tf.ones(shape, tf.int32)).shape == shape
+        return
+    with pytest.raises(tf.errors.InvalidArgumentError, match="_of_fixed_size"):
+        size(tf.ones(shape, tf.int32))
+
+
+def test_settings_must_fit_the_model(pretrained_dir, tokenizer, tmp_path):
+    """Errors name a length or a vocabulary that does not fit the model."""
+    with pytest.raises(InputError, match="max_seq_length=25"):
+        server_of(pretrained_dir, max_seq_length=25)
+    folder = copied(pretrained_dir, tmp_path / "model")
+    config = AlbertConfig.from_model_dir(folder)
+    pieces = tokenizer.vocab_size
+    config = dataclasses.replace(config, vocab_size=pieces - 1)
+    config.save(folder)
+    with pytest.raises(InputError, match=f"pieces={pieces}, vocab_size"):
+        server_of(folder)
 
 
 def test_shorter_inputs_can_be_asked_for(pretrained_dir, tokenizer):
