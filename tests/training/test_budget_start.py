@@ -48,8 +48,9 @@ def go(folder, clock, dies_at=99):
         choices={"a": 1},
         now=lambda: clock.now,
     )
-    timed.turn(timed.step, {}, over=False)
     started = Run(trainer, str(folder), clock=timed)
+    assert started.progress.total == started.last
+    timed.turn(timed.step, {}, over=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer, "run_steps", run_steps)
         more = Save(7, 5), Crash(dies_at)

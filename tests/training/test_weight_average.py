@@ -7,7 +7,7 @@ from tiny_pretraining import Look, assert_same_bits, run, table, values
 
 from albert_tf.base.errors import InputError
 from albert_tf.training import checkpoints
-from albert_tf.training.optimizer import AVERAGE
+from albert_tf.training.optimizer import AVERAGE, OptimizerConfig
 
 
 @pytest.mark.slow
@@ -60,3 +60,12 @@ def test_an_average_can_begin_late_but_not_end(data_dir, config, tmp_path):
     for how in (settings, elsewhere):
         with pytest.raises(InputError, match="`ema_decay` must be set"):
             run(**how, do_train=False, do_eval=True)
+
+
+def test_a_model_without_a_step_has_no_average():
+    """Before the first step, the weights themselves are evaluated."""
+    trainer = tiny.make_trainer(optimizer=OptimizerConfig(ema_decay=0.5))
+    before = {n: v.numpy() for n, v in trainer.weights.items()}
+    with trainer.evaluated_weights():
+        for name, variable in trainer.weights.items():
+            np.testing.assert_array_equal(variable.numpy(), before[name], name)
