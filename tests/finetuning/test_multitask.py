@@ -219,7 +219,7 @@ def test_portions_are_of_equal_parts(
 ):
     """A task has as many examples in one micro-batch as in any other.
 
-    An epoch has the examples of all tasks.
+    The same holds for replicas. An epoch has the examples of all tasks.
     A run of different tasks in the same folder is rejected.
     """
     found, output = [], tmp_path / "o"
@@ -230,11 +230,12 @@ def test_portions_are_of_equal_parts(
     monkeypatch.setattr(multitask, "train", train)
     values = arguments(data_dir, pretrained, output, train_batch_size=24)
     values |= {"num_train_steps": None, "num_train_epochs": 2.0}
-    s = build(**values, gradient_accumulation_steps=3)
+    values |= {"gradient_accumulation_steps": 3, "num_cpu_replicas": 2}
+    s = build(**values)
     assert finetune_together(s) == {}
     # 360 examples of both tasks are 15 batches.
-    assert found == [(pytest.approx([2 / 3, 1 / 3]), [15, 9], 15)]
-    assert "A batch has 15 of sst-2, 9 of rte\n" in capsys.readouterr().out
+    assert found == [(pytest.approx([2 / 3, 1 / 3]), [18, 6], 15)]
+    assert "A batch has 18 of sst-2, 6 of rte\n" in capsys.readouterr().out
     names = {"run.flags", "tokenizer.json", "rte/task.json", "sst-2/task.json"}
     left = contents(output)
     assert names <= left.keys()
@@ -389,11 +390,17 @@ def test_a_run_of_several_tasks_that_ends_early(
 
     A stopped run has no metrics. A run that ended early is complete, so it
     rejects different settings. Each task's folder has the encoder and the
-    task's head at the best step, and a card that names the first weights.
+    task's head at the best step, and a card that names the first weights. The
+    task's threshold, if any, is saved there, too.
     """
-    means = iter([0.5, 0.7, 0.6, 0.6])
+    means, thresholds = iter([0.5, 0.7, 0.6, 0.6]), []
     monkeypatch.setattr(
         multitask, "all_metrics", lambda *_: {"mean": next(means)}
+    )
+    monkeypatch.setattr(
+        multitask,
+        "save_threshold",
+        lambda folder, one: thresholds.append((folder, one.task.name)),
     )
     output = tmp_path / "o"
     values = arguments(data_dir, shallow, output, num_train_steps=9)
@@ -405,7 +412,9 @@ def test_a_run_of_several_tasks_that_ends_early(
     assert metrics.keys() == {"sst-2_eval", "rte_eval"}
     assert checkpoint_files.latest(str(output)).endswith("ckpt-4")
     assert read(output) == {"task": "sst-2,rte"} | metrics
-    for task in ("sst-2", "rte"):
+    names = "sst-2", "rte"
+    assert thresholds == [(str(output / name), name) for name in names]
+    for task in names:
         folder = output / task
         prefix = checkpoints.for_inference(str(folder))
         assert prefix.endswith("ckpt-2")
