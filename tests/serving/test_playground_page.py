@@ -83,6 +83,31 @@ def test_a_request_may_have_the_largest_size(page, more):
 
 
 @pytest.mark.parametrize(
+    ("begins", "error"),
+    [(True, KeyError), (False, RuntimeError), (True, ValueError)],
+)
+def test_an_error_of_the_server_is_not_hidden(page, begins, error):
+    """Errors that are not a visitor's mistake reach the server's log.
+
+    A response that has begun does not get a second status.
+    """
+    sent = []
+
+    async def app(scope, receive, send):
+        if begins:
+            start = {"type": "http.response.start", "status": 200}
+            await send(start | {"headers": []})
+        raise error("a fault")
+
+    async def send(message):
+        sent.append(message["type"])
+
+    with pytest.raises(error, match="a fault"):
+        asyncio.run(page.Guard(app)({"type": "http"}, None, send))
+    assert sent == ["http.response.start"] * begins
+
+
+@pytest.mark.parametrize(
     ("name", "values", "message"),
     [
         ("classify", ("a", ""), None),
@@ -118,10 +143,14 @@ def test_what_a_form_may_contain(page, name, values, message):
     ("outputs", "component"), [(["score"], "number"), (["labels"], "json")]
 )
 def test_a_score_is_a_number_or_has_names(page, outputs, component):
-    """Several numbers are shown with their names."""
+    """Several numbers are shown with their names.
+
+    The form has a field for each input of the signature.
+    """
     model = mock.Mock(inputs={"score": ["text"]}, outputs={"score": outputs})
     config = page.make_page(model).get_config_file()
-    assert component in {x["type"] for x in config["components"]}
+    types = [x["type"] for x in config["components"]]
+    assert component in types and types.count("textbox") == 1
 
 
 @pytest.fixture(scope="module")
