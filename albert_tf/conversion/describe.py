@@ -200,7 +200,7 @@ class DescribeConfig(Validated):
 
     config: str = setting(
         "",
-        "Config files or model directories, comma-separated; --config itself "
+        "Config files or model directories, comma-separated; the flag name "
         "may be omitted.",
     )
     sequence_length: int | None = setting(

@@ -106,8 +106,9 @@ class PhonemizeConfig(text_formats.SentencesConfig):
     output_dir: str = variant(OUTPUT_DIR)
     language: str = setting(
         "",
-        "Language code of espeak-ng, such as en-us, de or cmn; the error for "
-        "an unknown code lists similar codes or, if there are none, all codes.",
+        "Language code of espeak-ng, such as en-us, de or cmn. For an unknown "
+        "code, the error message lists similar codes or, if there are none, "
+        "all codes.",
         required=True,
         group=READING,
     )

@@ -48,7 +48,8 @@ class TaskConfig(Validated):
 
     max_seq_length: int | None = variant(
         MAX_SEQ_LENGTH,
-        help="Maximum tokens per example; longer examples are cut or split.",
+        help="Maximum tokens per example; longer examples are truncated or "
+        "split.",
         means="the fine-tuned model's, or the task's: 128, 384 for questions, "
         "512 for choices, but at most the model's number of positions",
         minimum=4,
@@ -94,8 +95,8 @@ class TaskConfig(Validated):
     null_score_diff_threshold: float | None = variant(NULL_THRESHOLD)
     max_qa_length: int | None = setting(
         None,
-        "Maximum tokens in a question and choice; longer texts are cut at the "
-        "start.",
+        "Maximum tokens in a question and choice; longer texts are truncated "
+        "at the start.",
         means="128",
         minimum=1,
     )

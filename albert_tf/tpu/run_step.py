@@ -213,8 +213,8 @@ class RunStepConfig(Validated):
     )
     stop_step: int = setting(
         0,
-        "Save and stop at this step, without changing the schedule; 0 means "
-        "the last step of the schedule.",
+        "Save a checkpoint and stop at this step, without changing the "
+        "schedule; 0 means the last step of the schedule.",
         minimum=0,
     )
 

@@ -26,7 +26,7 @@ class TrainingConfig(Validated):
 
     num_train_steps: int = setting(
         125000,
-        "Steps of the whole run.",
+        "Number of steps of the whole run.",
         minimum=1,
         maximum=2**31 - 1,
         change="another schedule",
@@ -34,14 +34,15 @@ class TrainingConfig(Validated):
     )
     stop_step: int = setting(
         0,
-        "Save and stop at this step, with the schedule of num_train_steps.",
+        "Save a checkpoint and stop at this step; the schedule still covers "
+        "num_train_steps.",
         means="the last step",
         minimum=0,
         group=LENGTH,
     )
     max_hours: float = setting(
         0.0,
-        "Save and stop after this many hours.",
+        "Save a checkpoint and stop after this many hours.",
         means="no limit",
         minimum=0.0,
         group=LENGTH,
@@ -88,8 +89,8 @@ class TrainingConfig(Validated):
         None,
         "Compile the forward and backward passes with XLA; --nojit_compile "
         "compiles nothing. A TPU always compiles the whole step.",
-        means="the parts that gain from it: GELU, norms, the MLM loss and the "
-        "optimizer's update",
+        means="the parts that benefit from it: GELU, norms, the MLM loss and "
+        "the optimizer's update",
         change=MASKS,
         group=DEVICES,
     )
@@ -120,14 +121,17 @@ class TrainingConfig(Validated):
         1000, "Evaluate every N steps and at the end.", minimum=1, group=SAVING
     )
     save_checkpoints_steps: int = setting(
-        5000, "Save every N steps and at the end.", minimum=1, group=SAVING
+        5000,
+        "Save a checkpoint every N steps and at the end.",
+        minimum=1,
+        group=SAVING,
     )
     keep_checkpoint_max: int = setting(
         5, "Number of checkpoints to keep.", minimum=1, group=SAVING
     )
     random_seed: int = variant(
         RANDOM_SEED,
-        help="Seed of weights, data and dropout.",
+        help="Seed for weights, data and dropout.",
         change="data in another order, with some examples twice in this epoch "
         "and others never; other masks",
     )

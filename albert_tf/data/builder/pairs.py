@@ -65,10 +65,10 @@ class PairsConfig:
     )
     random_next_sentence: bool = setting(
         False,
-        "Instead of swapping segments, insert a B from another document in "
-        "half of the pairs, with the label 1 (BERT's next-sentence task). "
-        "Without --compat=google, the new B has the length of the old B, and "
-        "some Bs are excerpts of an A.",
+        "Instead of swapping segments, replace segment B in half of the pairs "
+        "with text from another document, and set the label to 1 (BERT's "
+        "next-sentence task). Without --compat=google, the new segment is as "
+        "long as the old one, and in some pairs, B is an excerpt of A.",
     )
     compat: str = variant(
         COMPAT_FLAG,

@@ -86,8 +86,8 @@ class PhonemesConfig(Validated):
     )
     num_words: int = setting(
         30000,
-        "For phonemes, the number of words with their own labels: the most "
-        "frequent ones. All other words share one label.",
+        "For phonemes, how many of the most frequent words get separate "
+        "labels; all other words share one label.",
         minimum=1,
     )
 

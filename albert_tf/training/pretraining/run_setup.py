@@ -106,7 +106,8 @@ class PretrainingConfig:
         "Initial weights of a new model: random, as in the paper; or informed "
         "by the records: MLM bias from piece frequencies, word vectors from "
         "neighbors, half of the heads attending to a word's neighbors, and "
-        "one to the same word elsewhere. budget_hours chooses informed.",
+        "one to other occurrences of the same word. budget_hours chooses "
+        "informed.",
         choices=("random", "informed"),
         group=MODEL,
         change=KEPT,
@@ -123,9 +124,9 @@ class PretrainingConfig:
     )
     budget_hours: float = setting(
         0.0,
-        "Train for this many hours, and decay the rate over this time; the "
-        "number of steps, the rate and other settings that you do not set are "
-        "chosen to fit.",
+        "Train for this many hours, and decay the learning rate over this "
+        "time. The number of steps, the learning rate and other settings that "
+        "you do not set are chosen to fit.",
         means="no budget",
         minimum=0.0,
         maximum=10000.0,
