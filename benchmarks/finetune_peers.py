@@ -85,7 +85,7 @@ def ours(case: dict) -> Callable[[], int]:
 
 
 def sorted_batches(case: dict) -> list[dict[str, np.ndarray]]:
-    """Return batches sorted by length, each cut to its longest row."""
+    """Return batches sorted by length, each cut to its longest row's length."""
     arrays, size = np.load(case["rows"]), case["batch_size"]
     splits, tokens = arrays["row_splits"], arrays["tokens"]
     lengths, made = np.diff(splits), []

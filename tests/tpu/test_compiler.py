@@ -255,7 +255,7 @@ def test_the_compiler_knows_its_slice(compiler):
 
 @pytest.mark.slow
 def test_a_step_is_compiled_for_all_replicas(compiler):
-    """The optimized module sums over eight replicas, and fits into memory."""
+    """The optimized module sums over eight replicas, and fits in memory."""
     compiled = compiler.compile(summed(8))
     assert compiled.fits
     assert 0 < compiled.needed < GIB
