@@ -1,4 +1,4 @@
-"""Compare the speed of fine-tuning and evaluation with that of Hugging Face.
+"""Compare the speed of fine-tuning and evaluation with Hugging Face.
 
     python benchmarks/finetune.py --data_dir=GLUE --spm_model_file=FILE \\
         [--task=squad-1.1] [--peer_python=PYTHON]

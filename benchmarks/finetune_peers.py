@@ -17,7 +17,7 @@ RATE = 1e-5
 
 
 def our_trainer(case: dict):
-    """Return a trainer like that of the command `finetune`."""
+    """Return a trainer like the trainer of the command `finetune`."""
     from albert_tf.finetuning.finetuning_trainer import FinetuningTrainer
     from albert_tf.finetuning.recipe import RecipeConfig
     from albert_tf.model.config import AlbertConfig

@@ -11,7 +11,7 @@ of its tests need, is not installed.
 
 In a copy of the last commit, the default suite runs once under coverage, to
 find the tests that execute each line. The tests of the mutant's line then run
-on the mutant: first the tests of its module, then those of its package, then
+on the mutant: first the tests of its module, then the tests of its package, then
 one test of each other file and the tests that inspect the whole package, and
 then the remaining tests.
 Coverage does not record lines that run at import or in AutoGraph's copy of a

@@ -17,7 +17,7 @@ class RemoteError(InputError, OSError):
 
 
 def is_of_storage(error: Exception) -> bool:
-    """Return whether storage caused an error, not the content of a file."""
+    """Return whether storage, not a file's content, caused an error."""
     number = getattr(error, "errno", None)
     return isinstance(error, RemoteError) or number is not None
 

@@ -191,7 +191,7 @@ def compile_and_report(config: TpuCheckConfig, plan: Plan) -> None:
 
 
 def find_largest(step: Step, tried: dict[int, Compiled], memory: int) -> None:
-    """Find and print the largest micro-batch that fits."""
+    """Find and print the largest micro-batch that fits in memory."""
 
     def compile_size(size: int) -> Compiled:
         compiled = step.compile(size)

@@ -1,4 +1,4 @@
-"""Query exported models as a client that has only the SavedModels would.
+"""Query exported models like a client that has only the SavedModels.
 
 Run the script by its path so that Python does not import the package:
 
