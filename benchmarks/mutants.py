@@ -11,9 +11,9 @@ of its tests need, is not installed.
 
 In a copy of the last commit, the default suite runs once under coverage, to
 find the tests that execute each line. The tests of the mutant's line then run
-on the mutant: first the tests of its module, then the tests of its package, then
-one test of each other file and the tests that inspect the whole package, and
-then the remaining tests.
+on the mutant: first the tests of its module, then the tests of its package,
+then one test of each other file and the tests that inspect the whole package,
+and then the remaining tests.
 Coverage does not record lines that run at import or in AutoGraph's copy of a
 function. For such lines, all tests of the package run, and all tests that
 execute any line of the module; other tests may detect some of the survivors.

@@ -100,7 +100,7 @@ MAX_LAYERS = 10_000
 
 
 def model_dirs_in(folder: str) -> list[str]:
-    """Return the model directories in a folder, such as the runs of several seeds.
+    """Return the model directories in a folder, such as one for each seed.
 
     Exports are excluded: they have a config, but no checkpoint.
     """

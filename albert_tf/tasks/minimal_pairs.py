@@ -1,6 +1,6 @@
 """Scores of a pretrained model on minimal pairs, as a test of grammar.
 
-A model is right about a pair if it assigns the higher pseudo-log-likelihood to
+A model ranks a pair correctly if it assigns the higher pseudo-log-likelihood to
 the good sentence. A sentence's pseudo-log-likelihood is the sum of the log
 probabilities of its pieces (Salazar et al., 2020, arXiv 1910.14659). Each piece
 is predicted while only this piece is masked.

@@ -1,7 +1,7 @@
 """Pretraining records: their metadata, checks, and input pipeline.
 
 A data directory contains the records, `metadata.json`, which describes them,
-and the tokenizer files. Records of the released code have no `metadata.json`;
+and the tokenizer files. Records from the released code have no `metadata.json`;
 their metadata are derived from the records themselves.
 
 `metadata` reads or derives the metadata, `tfrecord` encodes and decodes
