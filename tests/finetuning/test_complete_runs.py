@@ -131,6 +131,7 @@ def test_a_run_does_not_claim_other_first_weights(
     assert contents(copy) == before
 
 
+@pytest.mark.slow
 @eagerly()
 def test_a_finished_run_does_not_claim_another_teacher(
     finished, copy, repeat, tmp_path

@@ -166,6 +166,7 @@ def test_texts_and_scores_train_too(shallow, tables, tmp_path):
     assert "label_smoothing" in message and "embedding" in message
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "values",
     [

@@ -382,6 +382,7 @@ def contents(folder):
     }
 
 
+@pytest.mark.slow
 @eagerly()
 def test_a_run_of_several_tasks_that_ends_early(
     data_dir, shallow, tmp_path, monkeypatch

@@ -261,6 +261,7 @@ def test_thresholds_that_mean_nothing(shallow, finished):
             load_server(folder, serving)
 
 
+@pytest.mark.slow
 @eagerly()
 def test_a_given_threshold_wins(whole, questions, tmp_path):
     """A given threshold applies in each run, but only training saves it."""

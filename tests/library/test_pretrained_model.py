@@ -113,6 +113,7 @@ def test_logits_of_the_masks_of_a_text(albert):
     assert best == wanted and len(best) == 2
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_embed_uses_the_settings_of_an_embedding_model(
     shallow, tmp_path, pooling
@@ -143,6 +144,7 @@ def test_embed_uses_the_settings_of_an_embedding_model(
         assert model.max_length == model.task.config.max_seq_length == 7
 
 
+@pytest.mark.slow
 def test_embed_traces_few_graphs(pretrained):
     """Calls with any number of texts of any length share their graphs.
 

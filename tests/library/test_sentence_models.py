@@ -72,6 +72,7 @@ def test_a_model_of_official_files_takes_texts(
         assert model.score(x, [0, 1, 0, 1])
 
 
+@pytest.mark.slow
 def test_a_set_of_classes(shallow, tmp_path):
     """Multilabel labels are lists of names, or rows with 0 or 1 per class.
 
@@ -218,6 +219,7 @@ def test_vectors_learn_from_what_there_is(shallow, data):
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_end_of_the_data_causes_no_warning(shallow, recwarn):
     """Keras warns only if the data have fewer batches than requested."""
     model = compiled(Embedder, shallow)

@@ -203,6 +203,7 @@ def nodes(layers):
     return len(graph.node) + inner
 
 
+@pytest.mark.slow
 def test_the_graph_of_a_loop_does_not_grow_with_depth():
     """A loop over five layers has as many operations as a loop over three."""
     assert nodes(5) == nodes(3)

@@ -176,6 +176,7 @@ def test_choices_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
         runner.answer(query | {"choices": []}, 5)
 
 
+@pytest.mark.slow
 def test_entities_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
     """Words, tags and spans equal those of SavedModels, even in long texts."""
     task = dataclasses.replace(find("conll2003"), labels=TAGS, scheme="BIO")

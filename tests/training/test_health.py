@@ -252,6 +252,7 @@ def test_the_spread_is_that_of_the_trained_depth(layers):
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+@pytest.mark.slow
 @eagerly()
 def test_a_collapse_is_told_once_the_model_has_settled(
     data_dir, config, tmp_path, capsys, monkeypatch

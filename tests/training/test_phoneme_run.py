@@ -59,6 +59,7 @@ def trained(records):
     return pretrain(records, records / "trained")
 
 
+@pytest.mark.slow
 def test_a_resumed_run_ends_with_the_same_bits(records, trained, tmp_path):
     """Stopping and resuming a run does not change a single bit of its result.
 
@@ -92,6 +93,7 @@ def test_the_directory_says_that_it_is_of_phonemes(records, trained):
     assert "masked phonemes" in card and "feature-extraction" in card
 
 
+@pytest.mark.slow
 def test_held_out_masks_are_always_the_same(records):
     """The batch size does not change held-out masks.
 

@@ -372,6 +372,7 @@ def test_a_users_hook_acts_after_evaluations_and_before_checkpoints(
     assert values(tmp_path / "model")["optimizer/iterations"] == 4
 
 
+@pytest.mark.slow
 def test_a_run_that_stops_early_is_not_evaluated(data_dir, config, tmp_path):
     """With `do_eval`, only complete training is followed by an evaluation.
 
