@@ -33,7 +33,7 @@ from typing import Any, TypeVar
 from absl import app, flags, logging
 
 from albert_tf.base import files, help_page, interrupts
-from albert_tf.base.errors import InputError, near, require
+from albert_tf.base.errors import InputError, brief, input_errors, near, require
 from albert_tf.base.processes import without_collection
 from albert_tf.base.removed_flags import absent_from, gone, without_removed
 from albert_tf.base.settings import GROUPS, converted, group_of, types_of
@@ -128,6 +128,23 @@ BYTE_ORDER_MARK = "\ufeff"  # at the beginning of some files from Windows
 HELP = {"--help", "-help", "--helpshort", "-helpshort", "-h", "-?"}
 
 
+def _with_flagfiles(
+    arguments: Sequence[str], table: flags.FlagValues
+) -> list[str]:
+    """Return arguments with the lines of flagfiles in place of `--flagfile`.
+
+    Raises:
+      InputError: if any argument is a removed flag that has no equivalent.
+    """
+    read = table.read_flags_from_files(arguments, force_gnu=False)
+    read = [
+        line.removeprefix(BYTE_ORDER_MARK)
+        for line in read
+        if not re.match(f"{BYTE_ORDER_MARK}(#|//|$)", line)
+    ]
+    return without_removed(read, table)
+
+
 def _parse(argv: Sequence[str], page: str = "") -> list[str]:
     """Parse flags as absl does; return the arguments that are not flags.
 
@@ -137,13 +154,7 @@ def _parse(argv: Sequence[str], page: str = "") -> list[str]:
         print(page, flush=True)
         sys.exit()
     try:
-        read = FLAGS.read_flags_from_files(argv[1:], force_gnu=False)
-        read = [
-            line.removeprefix(BYTE_ORDER_MARK)
-            for line in read
-            if not re.match(f"{BYTE_ORDER_MARK}(#|//|$)", line)
-        ]
-        argv = [argv[0], *without_removed(read, FLAGS)]
+        argv = [argv[0], *_with_flagfiles(argv[1:], FLAGS)]
     except flags.Error:
         pass  # absl finds and prints the same error
     except InputError as error:
@@ -220,27 +231,37 @@ class _OrWord(flags.ArgumentParser):
 
 
 def _define_or_word(
-    parser: flags.ArgumentParser, name: str, default: Any, help: str
+    parser: flags.ArgumentParser,
+    name: str,
+    default: Any,
+    help: str,
+    table: flags.FlagValues,
 ) -> None:
     is_switch = isinstance(parser, flags.BooleanParser)
     serializer = flags.ArgumentSerializer()
     flag = flags.Flag(
         _OrWord(parser), serializer, name, default, help, boolean=is_switch
     )
-    flags.DEFINE_flag(flag)
+    flags.DEFINE_flag(flag, table)
 
 
-def _define_list(name: str, default: Any, help: str) -> None:
-    flags.DEFINE_list(name, list(default or ()), help)
+def _define_list(
+    name: str, default: Any, help: str, table: flags.FlagValues
+) -> None:
+    flags.DEFINE_list(name, list(default or ()), help, table)
+
+
+def _define(define: Callable, name: str, default: Any, help: str, table):
+    define(name, default, help, flag_values=table)
 
 
 # {key of `settings.FLAG_TYPES`: a function that defines a flag of this kind}
 DEFINERS: dict[tuple[type, ...], Callable] = {
-    (bool,): flags.DEFINE_bool,
+    (bool,): functools.partial(_define, flags.DEFINE_bool),
     (bool, str): functools.partial(_define_or_word, flags.BooleanParser()),
-    (int,): flags.DEFINE_integer,
-    (float,): flags.DEFINE_float,
-    (str,): flags.DEFINE_string,
+    (int,): functools.partial(_define, flags.DEFINE_integer),
+    (float,): functools.partial(_define, flags.DEFINE_float),
+    (str,): functools.partial(_define, flags.DEFINE_string),
     (tuple,): _define_list,
     (float, str): functools.partial(_define_or_word, flags.FloatParser()),
 }
@@ -312,16 +333,54 @@ class Program:
         shown = "" if value is None else help_page.word(value)
         return ", ".join(filter(None, (shown, means)))
 
-    def define_flags(self) -> None:
-        """Define an absl flag for each setting."""
+    def _define_in(self, table: flags.FlagValues) -> None:
         for name, field in self.fields().items():
             define = DEFINERS[types_of(field)]
-            define(name, self.default(field), field.metadata["help"])
+            define(name, self.default(field), field.metadata["help"], table)
+        for alias, name in self.aliases.items():
+            flags.DEFINE_alias(alias, name, table)
+
+    def define_flags(self) -> None:
+        """Define an absl flag for each setting."""
+        self._define_in(FLAGS)
+        for name, field in self.fields().items():
             FLAGS.register_key_flag_for_module(sys.argv[0], FLAGS[name])
             if self.required(field):
                 flags.mark_flag_as_required(name)
-        for alias, name in self.aliases.items():
-            flags.DEFINE_alias(alias, name)
+
+    def with_flagfile(self, path: str | None, values: dict) -> dict[str, Any]:
+        """Return keywords, with the settings in a flagfile as defaults.
+
+        Args:
+          path: the flagfile, or None.
+          values: the keywords, which take precedence unless they are None.
+
+        Raises:
+          InputError: if the file cannot be read, or contains anything but flags
+            of this program.
+        """
+        if path is None:
+            return values
+        table, path = (
+            flags.FlagValues(),
+            files.local_path("flagfile", str(path)),
+        )
+        self._define_in(table)
+        arguments = [f"--flagfile={path}"]
+        rule = "`flagfile` must contain flags of this program"
+        with input_errors((flags.Error, UnicodeError), rule, flagfile=path):
+            rest = table(["", *_with_flagfiles(arguments, table)])
+        unexpected = brief(" ".join(rest[1:]))
+        require(not unexpected, f"{rule}.", flagfile=f"{path}: {unexpected}")
+        stored = {
+            self.aliases.get(name, name): table[name].value
+            for name in (*self.fields(), *self.aliases)
+            if table[name].present
+        }
+        values = {k: x for k, x in values.items() if x is not None}
+        for name in values:
+            stored.pop(self.aliases.get(name, name), None)
+        return stored | values
 
     def _configs(self, values: dict[str, Any]) -> list[Any]:
         for name, field in self.fields().items():
@@ -409,6 +468,11 @@ class Program:
             )
             for name, field in self.fields().items()
         ]
+        parameters.append(
+            inspect.Parameter(
+                "flagfile", keyword, default=None, annotation=str | None
+            )
+        )
         extra = [
             p
             for p in original.parameters.values()
@@ -422,8 +486,9 @@ def command(
 ) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
     """Decorate a function of settings to turn it into a program.
 
-    The function then accepts keyword arguments named after the flags; its
-    `program` attribute is the command-line program.
+    The function then accepts keyword arguments named after the flags, and
+    `flagfile`, a file with defaults for them; its `program` attribute is the
+    command-line program.
 
     Args:
       *classes: dataclasses of `setting` fields.
@@ -436,7 +501,8 @@ def command(
         settings = record.fields().keys()
 
         @functools.wraps(function)
-        def call(**values):
+        def call(*, flagfile=None, **values):
+            values = record.with_flagfile(flagfile, values)
             names = signature.parameters.keys() - settings
             extra = {k: values.pop(k) for k in names & values.keys()}
             given = (k for k, value in values.items() if value is not None)

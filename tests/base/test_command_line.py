@@ -275,9 +275,13 @@ def test_a_list_may_be_of_paths(monkeypatch, paths, names):
 
 
 def test_the_signature_has_the_settings():
-    """A program's signature lists its settings, with defaults, and `hooks`."""
+    """A program's signature lists its settings, with defaults.
+
+    `flagfile` and the function's own keywords follow.
+    """
     parameters = inspect.signature(program).parameters
-    assert [*parameters] == [*program.program.fields(), "hooks"]
+    settings = program.program.fields()
+    assert [*parameters] == [*settings, "flagfile", "hooks"]
     assert parameters["rate"].default == 2.0
     assert parameters["model_dir"].default is inspect.Parameter.empty
 
@@ -315,6 +319,47 @@ def test_the_last_value_of_a_flag_counts(tmp_path):
     assert "the last value counts" in " ".join(
         run_script("--help").stdout.split()
     )
+
+
+def test_a_flagfile_in_python(tmp_path):
+    """Keywords take precedence over the lines of `flagfile`.
+
+    A keyword that is None is not set. Settings in the file count as set by the
+    user.
+    """
+    path = tmp_path / "run.flags"
+    lines = "# a comment", "--steps=3", "--names=a,b", "--notrain", "--rate=1"
+    path.write_text("\n".join(lines))
+    how = {"flagfile": str(path), "model_dir": "m"}
+    config, hooks = program(**how, rate=0.25, names=None, hooks=[1])
+    wanted = Kinds("m", steps=3, rate=0.25, depth=None, names=("a", "b"))
+    assert (config, hooks) == (wanted, [1])
+    assert program(**how, train_step=5)[0].steps == 5
+
+    @command(Kinds)
+    def reporting(config, *, set_by_user):
+        return set_by_user
+
+    names = {"steps", "names", "train", "rate", "model_dir"}
+    assert reporting(**how) == names
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("--typo=3", "Unknown command line flag 'typo'"),
+        ("--steps=x", "steps"),
+        ("words", "run.flags: words$"),
+        ("--steps=0", "`steps` must be at least 1"),
+    ],
+)
+def test_a_wrong_flagfile_in_python(tmp_path, text, message):
+    """A line that is not a flag of the program is an error in Python too."""
+    path = tmp_path / "run.flags"
+    path.write_text(text)
+    for file, rule in ((path, message), (f"{path}.txt", "run.flags.txt$")):
+        with pytest.raises(InputError, match=rule):
+            program(model_dir="m", flagfile=file)
 
 
 def test_a_flagfile_says_what_it_cannot(tmp_path):
