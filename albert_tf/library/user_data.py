@@ -348,7 +348,7 @@ def labels_of_ids(y: Any, task: Task, own_loss: bool) -> Any:
     y = without_spare_axis(objective, label_array(y, task))
     is_class, shown = task.kind == "classification", repr(y)[:60]
     is_number = y.dtype.kind in "biuf"
-    require(is_number, "Labels next to ids must be numbers.", y=shown)
+    require(is_number, "For ids, labels must be numbers.", y=shown)
     if task.kind == "regression" and own_loss:
         rule = "Labels must be finite numbers."
         require(np.isfinite(y).all(), rule, y=shown)
@@ -364,7 +364,7 @@ def labels_of_ids(y: Any, task: Task, own_loss: bool) -> Any:
         rule += "without a fraction."
     else:
         limit = "" if classes == np.inf else f" below {classes}"
-        rule = f"Labels next to ids must be whole numbers{limit}."
+        rule = f"For ids, labels must be whole numbers{limit}."
     require(legal.all(), rule, y=shown)
     return y
 

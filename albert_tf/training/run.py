@@ -472,9 +472,9 @@ def warn_of_warmup(trainer: Trainer) -> None:
     steps = trainer.training.num_train_steps
     if steps < optimizer.peak_step:
         print(
-            f"Warning: the rate reaches {optimizer.learning_rate:g} after "
-            f"{optimizer.peak_step:,} steps of warm-up, but the run ends after "
-            f"{steps:,}; see --num_warmup_steps"
+            f"Warning: the learning rate reaches {optimizer.learning_rate:g} "
+            f"after {optimizer.peak_step:,} steps of warm-up, but the run ends "
+            f"after {steps:,} steps; see --num_warmup_steps"
         )
 
 

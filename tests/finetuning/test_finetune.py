@@ -393,7 +393,7 @@ def test_where_the_first_weights_come_from(
         learning_rate=0.0,
         **opinions,
     )
-    warning = "Warning: the rate reaches 0 after 5 steps of warm-up"
+    warning = "Warning: the learning rate reaches 0 after 5 steps of warm-up"
     assert warning in capsys.readouterr().out
     name = "albert/embeddings/word_embeddings"
     same = np.all(weights(output, name) == weights(pretrained, name))

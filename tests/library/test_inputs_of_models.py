@@ -385,7 +385,7 @@ def test_labels_in_a_data_set_of_ids(shallow, labels, weight):
 
 
 CLASSES = {"labels": ["bad", "good"]}
-NUMBERS = "next to ids must be numbers"
+NUMBERS = "For ids, labels must be numbers"
 
 
 @pytest.mark.parametrize(
@@ -480,7 +480,7 @@ def test_numbers_of_ids_may_be_missing_only_for_your_own_loss(shallow):
 
 
 def test_labels_for_a_binary_loss_may_be_probabilities(shallow):
-    """Next to ids, a user's binary loss receives labels with fractions."""
+    """For ids, a user's binary loss receives labels with fractions."""
     model = compiled(Classifier, shallow, ["bad", "good"])
     loss = keras.losses.BinaryCrossentropy(from_logits=True)
     model.compile(AdamW(0.0), loss, run_eagerly=True)

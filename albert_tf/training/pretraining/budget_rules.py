@@ -190,7 +190,7 @@ def choose_start(config: AlbertConfig, dynamic: bool) -> dict[str, Choice]:
     reason = "skips the plateau of predicting by frequency alone"
     choices = {"initial_weights": Choice("informed", reason)}
     if dynamic:
-        reason = "many masks teach more at first; the end has the usual share"
+        reason = "more masks teach more at first; the end has the usual rate"
         choices["mask_schedule"] = Choice(MASK_SCHEDULE, reason)
     if config.sharing == "all" and shallow < layers:
         depths = f"{shallow}:{SHALLOW_SHARE:g},{layers}"
