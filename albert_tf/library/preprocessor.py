@@ -13,7 +13,7 @@ from albert_tf.conversion.tokenizer_loading import load_tokenizer
 from albert_tf.model.layers import registered
 from albert_tf.text.packing import INPUTS, row_length
 from albert_tf.text.symbols import SymbolTable
-from albert_tf.text.text_graph import TextGraph
+from albert_tf.text.text_graph import TextGraph, piece_table
 from albert_tf.text.tokenizers import (
     Tokenizer,
     tokenizer_in,
@@ -99,6 +99,7 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
         self.tokenizer, self.max_length = tokenizer, row_length(max_length)
+        self._table = self._table_of = None
         self.built = True
 
     @property
@@ -118,9 +119,9 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
             texts, text_pairs = texts
         if not tf.is_symbolic_tensor(texts):
             return self._of_values(texts, text_pairs)
-        # A graph has its own lookup tables, which survive a reset of
+        # A graph has its own SentencePiece model, which survives a reset of
         # TensorFlow's eager state.
-        graph = TextGraph(self.need_tokenizer())
+        graph = TextGraph(self.need_tokenizer(), self._piece_table())
         is_single = texts.shape.rank == 0
         pieces = [
             graph(tf.reshape(x, [-1]))
@@ -129,6 +130,18 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
         ]
         rows = graph.pack(*(*pieces, None)[:2], self.max_length)
         return {k: x[0] if is_single else x for k, x in rows.items()}
+
+    def _piece_table(self):
+        """Return the table that all graphs of the layer share, or None.
+
+        The layer owns the table because a SavedModel can contain only tables
+        that belong to one of its objects.
+        """
+        if self._table_of is not self.tokenizer:
+            with tf.init_scope():
+                self._table = piece_table(self.tokenizer)
+            self._table_of = self.tokenizer
+        return self._table
 
     def _of_values(self, texts, text_pairs):
         """Return the model's inputs for strings, lists and eager tensors."""

@@ -84,7 +84,7 @@ def with_final_sigma(strings: tf.Tensor, pattern: str | None) -> tf.Tensor:
 class SentencePieceGraph(tf.Module):
     """A graph that computes the ids of a `SentencePieceTokenizer`."""
 
-    def __init__(self, tokenizer: Tokenizer):
+    def __init__(self, tokenizer: Tokenizer, table: None = None):
         import tensorflow_text as tf_text
 
         super().__init__()
@@ -117,10 +117,24 @@ class SentencePieceGraph(tf.Module):
         return tf.gather(self._expansion, ids).merge_dims(1, 2)
 
 
+def piece_table(tokenizer: Tokenizer) -> tf.lookup.StaticHashTable | None:
+    """Return {piece: id} for WordPiece; SentencePiece needs no table."""
+    if tokenizer.kind != "wordpiece":
+        return None
+    pieces = tokenizer.pieces(range(tokenizer.vocab_size))
+    ids = tf.range(len(pieces), dtype=tf.int64)
+    initializer = tf.lookup.KeyValueTensorInitializer(pieces, ids)
+    return tf.lookup.StaticHashTable(initializer, default_value=-1)
+
+
 class WordPieceGraph(tf.Module):
     """A graph that computes the ids of a `WordPieceTokenizer`."""
 
-    def __init__(self, tokenizer: Tokenizer):
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        table: tf.lookup.StaticHashTable | None = None,
+    ):
         import tensorflow_text as tf_text
 
         super().__init__()
@@ -128,16 +142,11 @@ class WordPieceGraph(tf.Module):
         self.model = tf_text.SentencepieceTokenizer(
             tokenizer.with_rules, out_type=tf.string
         )
-        pieces = tokenizer.pieces(range(tokenizer.vocab_size))
-        self._ids = tf.lookup.StaticHashTable(
-            tf.lookup.KeyValueTensorInitializer(
-                pieces, tf.range(len(pieces), dtype=tf.int64)
-            ),
-            default_value=-1,
-        )
+        self._ids = piece_table(tokenizer) if table is None else table
+        (unknown,) = tokenizer.pieces([tokenizer.unk_id])
         self._wordpiece = tf_text.WordpieceTokenizer(
             self._ids,
-            unknown_token=pieces[tokenizer.unk_id],
+            unknown_token=unknown,
             max_bytes_per_word=4 * MAX_WORD_CHARACTERS,
             token_out_type=tf.int32,
         )
@@ -203,12 +212,21 @@ class TextGraph(tf.Module):
     A call to `tf.random.set_seed` makes the graph unusable, because TensorFlow
     then frees the SentencePiece model. A graph that was loaded from a
     SavedModel is not affected.
+
+    Args:
+      tokenizer: the tokenizer.
+      table: the result of `piece_table`, which several graphs may share; None
+        for a new table.
     """
 
-    def __init__(self, tokenizer: Tokenizer):
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        table: tf.lookup.StaticHashTable | None = None,
+    ):
         super().__init__()
         need("A graph with string inputs", "tensorflow_text")
-        self.graph = GRAPHS[tokenizer.kind](tokenizer)
+        self.graph = GRAPHS[tokenizer.kind](tokenizer, table)
         self._pad_id = tokenizer.pad_id
         self._cls_id = tokenizer.cls_id
         self._sep_id = tokenizer.sep_id

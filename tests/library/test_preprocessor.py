@@ -163,6 +163,23 @@ def test_a_saved_layer_has_its_vocabulary(layer, tmp_path):
     agree(again(tf.constant(TEXTS)), layer(TEXTS))
 
 
+@pytest.mark.slow
+def test_a_model_of_strings_is_exported_by_keras(words, tmp_path):
+    """A SavedModel that Keras exports returns the ids of strings.
+
+    All calls of a layer share its lookup table, which outlasts a new seed.
+    """
+    layer, text = Preprocessor(words, LENGTH), keras.Input((), dtype="string")
+    ids = [layer(text)["input_ids"], layer(text, text)["input_ids"]]
+    model, texts = keras.Model(text, ids), tf.constant(["a good film", "", "x"])
+    model.export(tmp_path / "saved", verbose=False)
+    keras.utils.set_random_seed(7)
+    saved = tf.saved_model.load(str(tmp_path / "saved"))
+    wanted = [words(texts, x, LENGTH)["input_ids"] for x in (None, texts)]
+    for found in (saved.serve(texts), model(texts)):
+        np.testing.assert_array_equal(found, wanted)
+
+
 def test_refuses_what_is_no_text(layer):
     """Numbers, a missing tokenizer and too short a length raise errors."""
     with pytest.raises(InputError, match="must be a list of strings"):
