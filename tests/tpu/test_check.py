@@ -122,14 +122,19 @@ def test_the_search_prints_each_size(capsys):
 def test_the_largest_batch_is_found_on_request(
     config_file, monkeypatch, capsys, find
 ):
-    """The report states the plan, memory and, on request, the largest size."""
-    monkeypatch.setattr(tpu_check, "require_versions", lambda extra: None)
+    """The report states the plan, memory and, on request, the largest size.
+
+    Without the compiler, an error comes first.
+    """
+    asked = []
+    monkeypatch.setattr(tpu_check, "require_versions", asked.append)
     monkeypatch.setattr(tpu_check, "Step", FakeStep)
     run = PretrainingConfig(albert_config_file=config_file)
     training = TrainingConfig(train_batch_size=40)
     config = TpuCheckConfig(topology="v3-8", find_largest_batch=find)
     plan = make_plan(config, run, OptimizerConfig(), training)
     compile_and_report(config, plan)
+    assert asked == ["tpu-check"]
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == [
         "v3:2x2 (v3-8): 4 chips, 8 replicas",

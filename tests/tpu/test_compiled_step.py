@@ -233,5 +233,11 @@ def test_a_file_has_both_programs_and_the_first_state(
         name: f"optimizer/average/{name}" for name in step.trainer.weights
     }
     assert about["averages"] == averages
+    names = ["mlm_loss", "sop_loss", "mlm_accuracy", "sop_accuracy"]
+    assert about["names"] == names
+    assert about["encoder_loop"] == {"form": "while", "rematerialize": True}
+    assert about["training"]["gradient_accumulation_steps"] == 3
+    assert about["optimizer"]["ema_decay"] == step.plan.optimizer.ema_decay
+    assert about["facts"]["ema_decay"][0] == 0.5  # of the step's own plan
     assert about["evaluation"] == list(evaluation.arguments)
     assert about["outputs"] == list(module.outputs)

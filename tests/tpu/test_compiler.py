@@ -11,6 +11,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.model.ops import dropout, fold_in
 from albert_tf.tpu import compiler as compiler_module
 from albert_tf.tpu.chips import parse
+from albert_tf.tpu.compiled_step import parsed
 from albert_tf.tpu.compiler import (
     VERSIONS,
     Compiled,
@@ -227,7 +228,15 @@ def summed(replicas):
 def test_a_replicas_program_has_the_sum_over_all_replicas():
     """The module sums over all replicas, and uses the ID of a replica."""
     module = summed(4)
-    assert b"all-reduce" in module and b"replica-id" in module
+    assert b"replica-id" in module
+    sums = [
+        instruction.collective_device_list.replica_groups
+        for computation in parsed(module).computations
+        for instruction in computation.instructions
+        if instruction.opcode == "all-reduce"
+    ]
+    groups = [[list(group.replica_ids) for group in x] for x in sums]
+    assert groups == [[[0, 1, 2, 3]]]
 
 
 @pytest.fixture(scope="module")

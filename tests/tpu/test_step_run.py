@@ -205,6 +205,13 @@ def test_a_step_that_is_not_finite_stops_or_is_skipped(
     assert "1 update skipped: not finite" in capsys.readouterr().err
 
 
+def test_held_out_metrics_that_are_not_finite_end_a_run(make, programs):
+    """Held-out metrics that are not finite are an error, not a result."""
+    programs.evaluation = lambda *_: (np.full([2, 3], np.nan, np.float32),)
+    with pytest.raises(InputError, match="not finite"):
+        run_step(**make())
+
+
 @pytest.mark.parametrize("loop", [1, 2])
 def test_only_updates_skipped_in_a_row_end_a_run(
     make, programs, monkeypatch, loop
@@ -313,6 +320,7 @@ def test_the_files_of_another_run_are_refused(make, tmp_path):
     vocabularies.chinese().save(str(tmp_path / "chinese"))
     with pytest.raises(InputError, match="another tok.*chinese with .*vocab"):
         run_step(**make("chinese"))
+    assert not (tmp_path / "chinese" / "albert_config.json").exists()
 
 
 def test_a_run_of_another_architecture_is_refused(make, tmp_path):
