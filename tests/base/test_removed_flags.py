@@ -75,7 +75,7 @@ def test_flags_of_the_program_itself_stay(name):
 
 
 def test_all_released_flags_are_named_at_once():
-    """One error gives the advice for all released flags of a command."""
+    """One error message contains advice on all released flags in a command."""
     old = ["--init_checkpoint=m", "--nodo_lower_case", "--use_tpu", "--x=1"]
     with pytest.raises(InputError) as caught:
         without_removed(old, ["x", "do_train"])

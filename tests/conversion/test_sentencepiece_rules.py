@@ -353,7 +353,7 @@ def test_symbols_compete_unless_they_are_added(tmp_path):
 
 
 def test_kinds_of_added_pieces(tmp_path):
-    """Added pieces are found in texts unless they have a role.
+    """Added pieces are recognized in texts unless they have a role.
 
     Gaps in the ids are filled with unused pieces.
     """

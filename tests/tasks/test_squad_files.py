@@ -125,7 +125,7 @@ def test_two_questions_of_one_name(names, tmp_path):
 
 
 def test_an_answer_in_another_unicode_form(tmp_path):
-    """The error says that the context has the answer in another Unicode form.
+    """The error states that the answer has another Unicode form in the context.
 
     For example, one form is composed, and the other is decomposed.
     """

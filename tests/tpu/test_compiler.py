@@ -61,7 +61,7 @@ def test_sizes_are_read_from_what_the_compiler_says(message, sizes):
     ],
 )
 def test_missing_and_other_versions_are_refused(monkeypatch, found, received):
-    """The error for missing or wrong versions gives a `pip` command.
+    """The error for missing or wrong versions contains a `pip` command.
 
     It also states the versions found.
     """

@@ -41,7 +41,7 @@ def test_records_must_fit_the_step(make, tmp_path, slots, tokens):
 
 
 def test_a_batch_that_fits_exactly_is_not_padded(make):
-    """A batch with as many predictions as the step is legal and unchanged."""
+    """A batch with as many prediction slots as the step is unchanged."""
     settings = make(sizes={"masked_lm_ids": [4, 2]})
     batch = {
         "input_ids": np.ones([4, 8], np.int32),

@@ -29,7 +29,7 @@ def compare(name: str, measured: comparison.Recorded) -> bool:
     recorded = comparison.read(name)
     exact = recorded.machine == measured.machine
     near = "within the tolerances for other machines"
-    how = "equal to the bit" if exact else near
+    how = "bit-identical" if exact else near
     difference = comparison.first_difference(recorded, measured)
     print(f"{name}: {difference or how}", flush=True)
     return difference is None

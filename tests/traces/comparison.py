@@ -1,7 +1,7 @@
 """Comparison of runs with recorded traces.
 
 On the kind of machine that recorded the trace (the same processor, TensorFlow,
-Keras and NumPy), a run must match to the bit. Other machines round sums in a
+Keras and NumPy), a run must match bit for bit. Other machines round sums in a
 different order, and training amplifies the differences from step to step. On
 such machines, losses, gradient norms and learning rates must be close; after
 the first `EARLY` steps of fine-tuning, losses must be similar, and norms may
@@ -110,7 +110,7 @@ def unequal(expected: dict, found: dict, exact: bool, late: bool) -> list[str]:
 def first_difference(recorded: Recorded, run: Recorded) -> str | None:
     """Describe the first step at which a run differs from its record.
 
-    The result is None if values are equal to the bit or, on another kind of
+    The result is None if values are bit-identical or, on another kind of
     machine, within the tolerances.
     """
     exact = run.machine == recorded.machine
