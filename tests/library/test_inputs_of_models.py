@@ -432,7 +432,7 @@ def test_labels_of_none_are_no_labels(shallow):
     ("cls", "how"), [(Classifier, {"multilabel": True}), (Regressor, {})]
 )
 def test_columns_of_labels_of_ids_are_named(shallow, cls, how):
-    """Next to ids, a table's columns may be in any order, as next to texts."""
+    """For ids, a table's columns may be in any order, as for texts."""
     model = compiled(cls, shallow, ["bad", "good"], **how)
     ids, rows = model.tokenizer(TEXTS), np.array([[1, 0], [1, 1]])
     wanted = model.test_on_batch(ids, rows)
@@ -446,7 +446,7 @@ def test_columns_of_labels_of_ids_are_named(shallow, cls, how):
 
 
 def test_sets_of_classes_of_ids_may_be_names(shallow):
-    """Next to ids, sets of classes may be lists of names of any length."""
+    """For ids, sets of classes may be lists of names of any length."""
     model = compiled(Classifier, shallow, ["bad", "good"], multilabel=True)
     ids = model.tokenizer(TEXTS)
     wanted = model.test_on_batch(ids, np.array([[0, 1], [0, 0]]))
@@ -456,7 +456,7 @@ def test_sets_of_classes_of_ids_may_be_names(shallow):
 
 
 def test_numbers_of_ids_may_be_missing_only_for_your_own_loss(shallow):
-    """A missing number next to ids is an error, unless your loss handles it."""
+    """For ids, a missing number is an error, unless your loss handles it."""
     model = compiled(Regressor, shallow)
     ids = model.tokenizer(TEXTS)
     values = pandas.Series([2.0, 3.0])
