@@ -84,10 +84,20 @@ def expected_labels(objective: TaskObjective, y: Any, y_pred: Any) -> Any:
     """Return a batch's labels with the dtype and shape of the objective.
 
     Users who pass ids may pass labels of other shapes too, such as [B, 1].
+
+    Raises:
+      InputError: if the objective would broadcast labels of another shape.
     """
     y = without_spare_axis(objective, y)
-    several = isinstance(y_pred, dict)
-    are_rows = not several and len(y.shape) == len(y_pred.shape)  # [B, C]
+    if isinstance(y_pred, dict):
+        return tf.cast(y, objective.label_dtype)
+    are_rows = len(y.shape) == len(y_pred.shape)  # [B, C]
+    fits = len(y.shape) == objective.label_rank
+    if are_rows:
+        fits = tf.TensorShape(y.shape).is_compatible_with(y_pred.shape)
+    rule = "Each example must have a label for each output of the network or, "
+    rule += "if the outputs are classes, the number of a class."
+    require(fits, rule, y=tuple(y.shape), outputs=tuple(y_pred.shape))
     return tf.cast(y, tf.float32 if are_rows else objective.label_dtype)
 
 

@@ -479,6 +479,29 @@ def test_numbers_of_ids_may_be_missing_only_for_your_own_loss(shallow):
     assert found == pytest.approx(error / 2)
 
 
+@pytest.mark.parametrize(
+    ("cls", "names", "how", "shapes"),
+    [
+        (Regressor, (), {}, [(2, 2), (2, 3), (2, 1, 1)]),
+        (Regressor, ("x", "y"), {}, [(2,), (2, 1), (2, 3), (2, 2, 2)]),
+        (Classifier, ("x", "y", "z"), {}, [(2, 2), (2, 4), (2, 1, 1)]),
+        (Classifier, ("x", "y"), {"multilabel": True}, [(2,), (2, 1), (2, 3)]),
+    ],
+)
+def test_labels_of_ids_of_another_shape_are_an_error(
+    shallow, cls, names, how, shapes
+):
+    """Labels next to ids are never broadcast to the shape of the outputs."""
+    model = compiled(cls, shallow, *([names] if names else []), **how)
+    ids = model.tokenizer(TEXTS, max_length=16)
+    for shape in shapes:
+        for labels in (np.zeros(shape), tf.zeros(shape)):
+            with pytest.raises(
+                InputError, match=r"Each example.*outputs=\(2, "
+            ):
+                model.test_on_batch(ids, labels)
+
+
 def test_labels_for_a_binary_loss_may_be_probabilities(shallow):
     """For ids, a user's binary loss receives labels with fractions."""
     model = compiled(Classifier, shallow, ["bad", "good"])
