@@ -120,11 +120,17 @@ def _without_last_blanks(cells: Cells) -> Cells:
         yield number, values
 
 
-def delimiter_hint(names: Sequence[str]) -> str:
-    """Return a hint for errors if the only column name contains a delimiter.
+def delimiter_hint(names: Sequence[str], cells: Sequence[str] = ()) -> str:
+    """Return a hint for errors about columns, or an empty string.
 
-    Otherwise, return an empty string.
+    There is a hint if a column's name or a cell begins with a quote, or if the
+    only column name contains a delimiter.
     """
+    if any(text.startswith('"') for text in (*names, *cells)):
+        return (
+            "; .tsv files are read without quoting, so save a table with quotes"
+            " as .csv with commas"
+        )
     if len(names) != 1 or not re.search("[;,|\t]", names[0]):
         return ""
     return "; the delimiter must be a comma in .csv and a tab in .tsv files"
@@ -147,7 +153,7 @@ def _named_rows(
             continue
         error = (
             f"{where}: every line must have {len(names)} columns "
-            f"({', '.join(names)}){delimiter_hint(names)}. "
+            f"({', '.join(names)}){delimiter_hint(names, values)}. "
             f"Received: {len(values)} columns"
         )
         bad(BadData(error), b"")

@@ -143,6 +143,20 @@ def test_another_delimiter(tmp_path, name, content):
     assert "must be a comma" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        'text\tlabel\n"two\nlines"\t1\n',
+        'text\tlabel\na\t"a\ttab"\n',
+        '"text"\t"label"\n"a"\t"1"\n',
+    ],
+)
+def test_quotes_between_tabs(tmp_path, content):
+    """Errors say that .tsv files have no quoting if quotes break a table."""
+    with pytest.raises(InputError, match="save a table with quotes as .csv"):
+        read(write(tmp_path / "x.tsv", content))
+
+
 def test_long_fields_of_several_files(tmp_path):
     """A long field is read even after another CSV file has been closed."""
     long = "x " * 70_000
