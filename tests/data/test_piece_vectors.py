@@ -29,7 +29,10 @@ def tokens():
 
 
 def test_neighbors_are_counted_at_each_place(tokens):
-    """Neighbor counts equal those of a loop; no pair crosses segments."""
+    """Neighbor counts equal those of a loop; no pair crosses segments.
+
+    An id outside the vocabulary also has no neighbors.
+    """
     tokens = tokens[:500]
     counted = collections.Counter()
     for position in range(len(tokens)):
@@ -43,8 +46,11 @@ def test_neighbors_are_counted_at_each_place(tokens):
     expected = np.zeros([12, 48])
     for cell, number in counted.items():
         expected[cell] = number
-    counts = piece_vectors.neighbor_counts(tokens, 12).toarray()
-    np.testing.assert_array_equal(counts, expected)
+    outside = tokens.copy()
+    outside[np.flatnonzero(tokens == GAP)[::2]] = 12
+    for text in (tokens, outside):
+        counts = piece_vectors.neighbor_counts(text, 12).toarray()
+        np.testing.assert_array_equal(counts, expected)
 
 
 def test_mutual_information_is_the_smoothed_one(tokens):

@@ -84,9 +84,10 @@ def test_blank_lines_and_marks_of_a_table(tmp_path):
     part of the text.
     """
     for name in ("x.csv", "x.tsv"):
-        text = "\ufefftext\na\n\n\ufeffb\r\n\n\n"
+        text = "\ufefftext\na\n\n\ufeffb\r\nc\n\n\n"
         path = write(tmp_path / name, text)
-        assert rows_of(path) == [(2, "a"), (3, ""), (4, "\ufeffb")]
+        rows = [(2, "a"), (3, ""), (4, "\ufeffb"), (5, "c")]
+        assert rows_of(path) == rows
     path = write(tmp_path / "x.csv", 'a,b\n"c\n\nd",e\nf,g\n')
     assert rows_of(path) == [(2, "c\n\nd", "e"), (5, "f", "g")]
 
@@ -141,6 +142,9 @@ def test_another_delimiter(tmp_path, name, content):
     with pytest.raises(InputError) as error:
         read(good)
     assert "must be a comma" not in str(error.value)
+    several = write(tmp_path / "several.csv", "text|more,label\nHello\n")
+    with pytest.raises(InputError, match="2 columns .text.more, label.\\. Rec"):
+        rows_of(several)
 
 
 @pytest.mark.parametrize(
