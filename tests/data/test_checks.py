@@ -290,6 +290,7 @@ def test_the_first_sixteen_records_are_checked(data_dir):
         ({"word_starts": [b"ab"]}, "`word_starts` is 2 bytes long for 3"),
         ({"segment_lengths": [8, 1], "token_ids": [b"ab" * 9]}, "is 1 bytes"),
         ({"token_ids": []}, "`token_ids` has 0 values instead of 1"),
+        ({"token_ids": [], "segment_lengths": [3]}, "of 1; `segment_lengths`"),
         ({"next_sentence_labels": [0, 1]}, "labels` has 2 values instead of 1"),
     ],
 )
