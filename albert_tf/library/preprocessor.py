@@ -21,6 +21,10 @@ from albert_tf.text.tokenizers import (
 )
 from albert_tf.text.vocabulary import OF_WORDS
 
+# `Dataset.map` passes labels as a further argument.
+COLUMNS = "The arguments must be texts, or texts and their pairs. Labels stay "
+COLUMNS += "outside: `dataset.map(lambda x, y: (preprocessor(x), y))`."
+
 
 def is_pair(texts: Any) -> bool:
     """Return whether one argument contains both columns of text pairs.
@@ -115,19 +119,19 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
         return cls(load_tokenizer(path), max_length)
 
     def call(self, texts, text_pairs=None):
-        if is_pair(texts):
-            texts, text_pairs = texts
+        columns = [*texts] if is_pair(texts) else [texts]
+        columns += [] if text_pairs is None else [text_pairs]
+        require(0 < len(columns) < 3, COLUMNS, columns=len(columns))
+        texts, text_pairs = [*columns, None][:2]
         if not tf.is_symbolic_tensor(texts):
             return self._of_values(texts, text_pairs)
         # A graph has its own SentencePiece model, which survives a reset of
         # TensorFlow's eager state.
         graph = TextGraph(self.need_tokenizer(), self._piece_table())
         is_single = texts.shape.rank == 0
-        pieces = [
-            graph(tf.reshape(x, [-1]))
-            for x in (texts, text_pairs)
-            if x is not None
-        ]
+        types = [getattr(x, "dtype", tf.string).name for x in columns]
+        require({*types} == {"string"}, COLUMNS, types=", ".join(types))
+        pieces = [graph(tf.reshape(x, [-1])) for x in columns]
         rows = graph.pack(*(*pieces, None)[:2], self.max_length)
         return {k: x[0] if is_single else x for k, x in rows.items()}
 

@@ -188,3 +188,19 @@ def test_refuses_what_is_no_text(layer):
         Preprocessor()(TEXTS)
     with pytest.raises(InputError, match="`max_length` must be at least 3"):
         Preprocessor(layer.tokenizer, 2)
+
+
+@pytest.mark.parametrize(
+    ("columns", "received"),
+    [
+        ((TEXTS, [1, 0, 1]), "types=string, int32"),
+        (((TEXTS, PAIRS), [1, 0, 1]), "columns=3"),
+        (((TEXTS, PAIRS, TEXTS),), "columns=3"),
+    ],
+)
+def test_labels_are_not_texts(layer, columns, received):
+    """In `map`, labels and third columns raise an error that names a remedy."""
+    dataset = tf.data.Dataset.from_tensor_slices(columns)
+    with pytest.raises(InputError, match=received) as error:
+        dataset.map(layer)
+    assert "(preprocessor(x), y)" in str(error.value)
