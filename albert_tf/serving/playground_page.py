@@ -215,6 +215,13 @@ def make_ask(model: ExportedModel, name: str, fields: dict):
     return ask
 
 
+def number(label: str, first: int, last: int) -> gr.Slider | gr.Number:
+    """Return a field for a whole number; a slider must have two values."""
+    make = gr.Slider if first < last else gr.Number
+    limits = {"minimum": first, "maximum": last, "step": 1}
+    return make(value=first, label=label, **limits)
+
+
 def form(model: ExportedModel, name: str) -> None:
     """Add a signature's form to the page."""
     tool, make_output = TOOLS[name], TOOLS[name].make_output
@@ -232,9 +239,9 @@ def form(model: ExportedModel, name: str) -> None:
     ]
     if name == "attention":
         inputs += [
-            gr.Slider(1, model.layers, 1, step=1, label="layer"),
-            gr.Slider(0, model.heads, 0, step=1, label="head"),
-            gr.Slider(1, MAX_ATTENTION_TOKENS, 1, step=1, label="piece"),
+            number("layer", 1, model.layers),
+            number("head", 0, model.heads),
+            number("piece", 1, MAX_ATTENTION_TOKENS),
         ]
     if name == "score" and "labels" in model.outputs[name]:
         make_output = gr.JSON  # several numbers with names

@@ -153,6 +153,18 @@ def test_a_score_is_a_number_or_has_names(page, outputs, component):
     assert component in types and types.count("textbox") == 1
 
 
+@pytest.mark.parametrize(("layers", "kind"), [(1, "number"), (2, "slider")])
+def test_a_model_may_have_one_layer(page, layers, kind):
+    """The field for the layer has the model's layers, even if there is one."""
+    inputs = {"attention": ["text", "text_pair"]}
+    model = mock.Mock(inputs=inputs, layers=layers, heads=2)
+    config = page.make_page(model).get_config_file()
+    (field,) = (
+        x for x in config["components"] if x["props"].get("label") == "layer"
+    )
+    assert (field["type"], field["props"]["maximum"]) == (kind, layers)
+
+
 @pytest.fixture(scope="module")
 def address(model, page):
     """Serve a page; return the address."""
