@@ -331,7 +331,8 @@ def labels_of_ids(y: Any, task: Task, own_loss: bool) -> Any:
     """Return the labels of batches of ids in a form that Keras accepts.
 
     Columns, frames, lists and tensors become arrays, names become numbers, and
-    [B, 1] becomes [B].
+    [B, 1] becomes [B]. Class numbers become int32 and shares of classes
+    float32, because Keras would trace both in one step if their dtypes agreed.
 
     Args:
       y: the labels.
@@ -354,6 +355,8 @@ def labels_of_ids(y: Any, task: Task, own_loss: bool) -> Any:
         require(np.isfinite(y).all(), rule, y=shown)
     is_free = y.dtype.kind == "f" and not own_loss
     is_whole = objective.label_dtype == "int32"
+    if is_whole and y.ndim == objective.label_rank + 1:
+        return y.astype(np.float32)
     if is_free or not is_whole or y.ndim != objective.label_rank:
         return y
     classes = len(getattr(task, "labels", ())) or np.inf
@@ -366,7 +369,7 @@ def labels_of_ids(y: Any, task: Task, own_loss: bool) -> Any:
         limit = "" if classes == np.inf else f" below {classes}"
         rule = f"For ids, labels must be whole numbers{limit}."
     require(legal.all(), rule, y=shown)
-    return y
+    return y.astype(np.int32)
 
 
 def weights_of_ids(weights: Any) -> Any:
@@ -395,12 +398,15 @@ def with_label_numbers(
     labels = spec[1] if isinstance(spec, tuple) and len(spec) > 1 else None
     if not isinstance(labels, tf.TensorSpec):
         return dataset
-    shape, objective, dtype = labels.shape, task.objective, labels.dtype
-    dtype = tf.as_dtype(objective.label_dtype) if dtype == tf.string else dtype
+    shape, objective = labels.shape, task.objective
     if shape.rank == objective.label_rank + 1 and shape[-1] is None:
         first = next(iter(dataset), None)  # the axis may be a spare one
         labels = labels if first is None else first[1]
     shape = shape[:-1] if has_spare_axis(objective, labels) else shape
+    dtype = tf.as_dtype(objective.label_dtype)
+    if labels.dtype != tf.string:
+        zeros = np.zeros([2] * shape.rank, labels.dtype.as_numpy_dtype)
+        dtype = tf.as_dtype(labels_of_ids(zeros, task, own_loss).dtype)
 
     def converted(y: np.ndarray) -> np.ndarray:
         return labels_of_ids(y, task, own_loss).astype(dtype.as_numpy_dtype)

@@ -107,7 +107,8 @@ def test_a_column_of_labels_is_a_list_of_labels(model):
     dataset = model._arguments(dataset, None, None, None, "eval")["x"]
     assert [x.shape.rank for x in dataset.element_spec[1:]] == [1, 1]
     rows = np.ones([2, 2])  # shares of two classes
-    assert model._arguments(batch, rows, None, 2, "eval")["y"] is rows
+    got = model._arguments(batch, rows, None, 2, "eval")["y"]
+    np.testing.assert_array_equal(got, rows)
 
 
 def test_names_of_hugging_face_are_keywords_too(model, shallow):
@@ -382,6 +383,18 @@ def test_labels_in_a_data_set_of_ids(shallow, labels, weight):
     assert model.evaluate(data, verbose=0) == pytest.approx(wanted)
     fitted = model.fit(data, validation_data=data, verbose=0)
     assert fitted.history["val_loss"] == [pytest.approx(wanted)]
+
+
+def test_shares_of_classes_may_follow_class_numbers(shallow):
+    """Labels [B] and [B, C] may have the same dtype, as in float arrays."""
+    model = Classifier.load(shallow, ["bad", "good"])
+    ids, numbers = model.tokenizer(TEXTS[:2]), np.array([1.0, 0.0])
+    model.compile()
+    found = [
+        model.evaluate(ids, y, verbose=0)
+        for y in (numbers, numbers > 0, [[0.0, 1.0], [1.0, 0.0]])
+    ]
+    assert found == pytest.approx(found[:1] * 3)
 
 
 CLASSES = {"labels": ["bad", "good"]}
