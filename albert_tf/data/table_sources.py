@@ -331,8 +331,12 @@ def _reader(data: Any) -> Callable | None:
     if columns and all(is_column(x) and hasattr(x, "__len__") for x in columns):
         return _column_rows
     if isinstance(data, list | tuple) and data:
-        return iter if all(isinstance(x, Mapping) for x in data) else None
+        return _list_rows if all(isinstance(x, Mapping) for x in data) else None
     return None
+
+
+def _list_rows(rows: Sequence[Mapping]) -> Iterator[dict]:
+    return map(plain, rows)
 
 
 def _column_rows(columns: Mapping) -> Iterator[dict]:

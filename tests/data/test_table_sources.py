@@ -174,15 +174,13 @@ def test_a_file_may_repeat_columns_that_are_not_read(tmp_path):
         list(rows_of(path, "text"))
 
 
-def test_cells_of_numpy_are_pythons():
-    """NumPy arrays and numbers in frames become lists and Python numbers."""
-    table = frame(
-        {"a": [np.array([1, 2]), np.array([3])], "b": [np.int32(1), 2]}
-    )
-    assert [row.values for row in rows_of(table)] == [
-        {"a": [1, 2], "b": 1},
-        {"a": [3], "b": 2},
-    ]
+@pytest.mark.parametrize("make", [lambda rows: rows, frame])
+def test_cells_of_numpy_are_pythons(make):
+    """In rows and frames, NumPy values become Python lists and numbers."""
+    rows = [{"a": np.array([1, 2]), "b": np.int32(1)}, {"a": [3], "b": 2}]
+    found = [row.values for row in rows_of(make(rows))]
+    assert found == [{"a": [1, 2], "b": 1}, {"a": [3], "b": 2}]
+    assert type(found[0]["b"]) is int
 
 
 @pytest.mark.parametrize(
