@@ -146,10 +146,12 @@ def _class_names(features: Mapping) -> dict[str, Sequence[str]]:
 def _name_of(value: Any, names: Sequence[str]) -> Any:
     """Return the class name for an index, or None for None or -1.
 
-    For a list of indices, return a list of names.
+    For a list of indices, return a list of names. A name stays unchanged.
     """
     if isinstance(value, list):
         return [_name_of(x, names) for x in value]
+    if isinstance(value, str):
+        return value
     return None if value is None or value < 0 else names[value]
 
 
@@ -301,7 +303,11 @@ def _frame_rows(frame: Any) -> Iterator[dict]:
 
 def _dataset_rows(dataset: Any) -> Iterator[dict]:
     features = dataset.features.to_dict() if dataset.features else {}
-    yield from _with_names(iter(dataset.with_format(None)), features)
+    # The function of `with_transform` changes the values; other formats change
+    # only their types.
+    is_own = getattr(dataset, "format", {}).get("type") == "custom"
+    rows = map(plain, dataset) if is_own else iter(dataset.with_format(None))
+    yield from _with_names(rows, features)
 
 
 def _arrow_rows(table: Any) -> Iterator[dict]:

@@ -183,6 +183,24 @@ def test_cells_of_numpy_are_pythons(make):
     assert type(found[0]["b"]) is int
 
 
+def test_a_transform_of_the_user_is_applied():
+    """Rows of a `Dataset` are those that `with_transform` returns.
+
+    Classes may be indices or names.
+    """
+
+    def change(batch):
+        names = ["good" if x == 1 else x for x in batch["label"]]
+        texts = np.array([text.upper() for text in batch["text"]])
+        return {"text": texts, "label": names}
+
+    changed = dataset(ROWS[:2]).with_transform(change)
+    found = [row.values for row in rows_of(changed)]
+    assert found == [
+        {"text": row["text"].upper(), "label": row["label"]} for row in ROWS[:2]
+    ]
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [
