@@ -320,9 +320,13 @@ class AlbertForBeamSpans(AlbertWithHead):
 
 
 def token_mean(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Return the mean [B, H] of vectors [B, T, H], excluding padding."""
+    """Return the mean [B, H] of vectors [B, T, H], excluding padding.
+
+    The mean of a row that contains only padding is 0.
+    """
     weights = tf.cast(mask, x.dtype)[..., None]
-    return tf.reduce_sum(x * weights, 1) / tf.reduce_sum(weights, 1)
+    number = tf.maximum(tf.reduce_sum(weights, 1), 1)
+    return tf.reduce_sum(x * weights, 1) / number
 
 
 def token_max(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:

@@ -278,3 +278,13 @@ def test_pooling_is_that_of_numpy(name, unit, lengths, padding, scale, seed):
     found = pooled(tf.constant(x), tf.constant(mask, tf.int32), name, unit)
     tolerance = 1e-5 * (1.0 if unit else max(scale, 1e-6) * 10)
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", POOLINGS)
+def test_a_row_of_padding_has_a_finite_vector(name):
+    """Rows that only fill a batch have finite vectors; their mean is 0."""
+    x, mask = tf.ones([2, 3, 4]), tf.constant([[1, 1, 0], [0, 0, 0]])
+    for unit in (False, True):
+        found = pooled(x, mask, name, unit).numpy()
+        assert np.isfinite(found).all()
+        assert name != "mean" or not found[1].any()
