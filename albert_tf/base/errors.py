@@ -87,11 +87,14 @@ def errors_in(where: str) -> Iterator[None]:
 def near(name: str, legal: Iterable[str]) -> str:
     """Return "; did you mean ...?" if legal names are similar, else ".".
 
-    Names that contain all words of `name`, as `random_seed` contains `seed`,
-    are more similar than names with the same letters.
+    Apart from nearly equal names, names that contain all words of `name`, as
+    `random_seed` contains `seed`, are closer than names with the same letters.
     """
     legal, words = list(legal), {*name.split("_")}
-    longer = [x for x in legal if words <= {*x.split("_")}]
-    matches = longer[:3] or difflib.get_close_matches(name, legal, 1)
+    matches = (
+        difflib.get_close_matches(name, legal, 1, 0.9)
+        or [x for x in legal if words <= {*x.split("_")}][:3]
+        or difflib.get_close_matches(name, legal, 1)
+    )
     names = " or ".join(f"`{x}`" for x in matches)
     return f"; did you mean {names}?" if matches else "."

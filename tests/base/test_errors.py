@@ -72,3 +72,5 @@ def test_names_with_all_words_are_suggested():
     found = near("size", [*legal, "test_size", "last_size"])
     assert found == "; did you mean `train_size` or `eval_size` or `test_size`?"
     assert near("size_eval", legal) == "; did you mean `eval_size`?"
+    legal = ["initial_epoch", "epochs"]
+    assert near("epoch", legal) == "; did you mean `epochs`?"
