@@ -376,12 +376,13 @@ class TaskModel(NetworkModel):
     ):
         """Train on one batch of ids; labels and weights are as in `fit`."""
         weights = user_data.class_numbers(plain(class_weight), self.task)
-        arguments = self._batch_labels(x, y), sample_weight, weights
+        rows = weights_of_ids(sample_weight)
+        arguments = self._batch_labels(x, y), rows, weights
         return super().train_on_batch(x, *arguments, **kwargs)
 
     def test_on_batch(self, x, y=None, sample_weight=None, **kwargs):
         """Evaluate one batch of ids; labels and weights are as in `fit`."""
-        arguments = self._batch_labels(x, y), sample_weight
+        arguments = self._batch_labels(x, y), weights_of_ids(sample_weight)
         return super().test_on_batch(x, *arguments, **kwargs)
 
     def _check_official(self, of_ids: bool) -> None:

@@ -558,6 +558,8 @@ def test_weights_of_ids_may_be_a_column(shallow, cls, labels, loss, metric):
     for unusable in ([1.0, np.nan], frame["weight"].where([True, False])):
         with pytest.raises(InputError, match="one finite number for each"):
             model.evaluate(x, Y, sample_weight=unusable, verbose=0)
+        with pytest.raises(InputError, match="one finite number for each"):
+            model.test_on_batch(x, Y, unusable)
 
 
 @pytest.mark.parametrize("y", [["bad", "good"], [0, 1], [[0.0], [1.0]]])
