@@ -159,7 +159,15 @@ def _parse(argv: Sequence[str], page: str = "") -> list[str]:
         pass  # absl finds and prints the same error
     except InputError as error:
         sys.exit(_fail(str(error)))
-    return app.parse_flags_with_usage(argv)
+    try:
+        return FLAGS(argv)
+    except flags.UnrecognizedFlagError as error:
+        ours = FLAGS.flags_by_module_dict().get(__name__, ())
+        hint = near(error.flagname, [flag.name for flag in ours])
+        rule = f"There is no flag `--{error.flagname}`{hint}"
+        sys.exit(_fail(f"{rule} `--help` lists the flags."))
+    except flags.Error:
+        return app.parse_flags_with_usage(argv)  # prints the same error
 
 
 def run(

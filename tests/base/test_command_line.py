@@ -218,6 +218,23 @@ def test_a_wrong_keyword_is_named(values, message):
     assert message in str(error.value)
 
 
+def test_a_similar_flag_is_suggested():
+    """An unknown flag is a one-line error, which names a flag with its words.
+
+    Flags of absl, such as `--log_dir`, are not suggested.
+    """
+    for flag, hint in [
+        ("--dir", "; did you mean `model_dir`?"),
+        ("--nams=a", "; did you mean `names`?"),
+        ("--log_di", "."),
+    ]:
+        found = run_script("--model_dir=x", flag)
+        name = flag.partition("=")[0]
+        wanted = f"error: There is no flag `{name}`{hint} `--help` lists the"
+        assert found.stderr.splitlines()[-1] == f"{wanted} flags."
+        assert (found.returncode, found.stdout) == (1, "")
+
+
 def test_a_flagfile_is_utf_8(tmp_path):
     """A flagfile that is not UTF-8, as from a Windows shell, is rejected."""
     path = tmp_path / "run.flags"
