@@ -160,6 +160,13 @@ def test_labels_are_weighted(kind, words):
         ),
         (
             "token_classification",
+            ("balanced",),
+            # Of 21 words, 18 have the tag O, and three have B-A.
+            {"O": 21 / 36, "B-A": 21 / 6, "I-A": 1},
+            "O 0.5833, B-A 3.5, I-A 1",
+        ),
+        (
+            "token_classification",
             ("B-A:0.5",),
             {"O": 1, "B-A": 0.5, "I-A": 1},
             "O 1, B-A 0.5, I-A 1",
