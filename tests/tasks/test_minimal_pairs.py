@@ -131,9 +131,10 @@ def test_files_are_scored(scorer, tmp_path, monkeypatch, names, capsys):
 def test_a_summary_of_unequal_paradigms():
     """The overall accuracy is the mean over paradigms, not over pairs.
 
-    The intervals are Wilson's for 95%, as statsmodels computes them.
+    Paradigms and phenomena are sorted by name. The intervals are Wilson's for
+    95%, as statsmodels computes them.
     """
-    rows = [("a", "x", 8), ("b", "y", 1), ("c", "x", 0)]
+    rows = [("b", "y", 1), ("c", "x", 0), ("a", "x", 8)]
     pairs, correct = [], []
     for paradigm, phenomenon, right in rows:
         for i in range(10 if paradigm != "b" else 2):
@@ -148,6 +149,7 @@ def test_a_summary_of_unequal_paradigms():
         "pairs": 10,
     }
     assert found["paradigm"]["c"]["high"] == 0.27753
+    assert list(found["paradigm"]) == ["a", "b", "c"]
     assert [x["pairs"] for x in found["phenomenon"].values()] == [20, 2]
     assert found["phenomenon"]["x"]["accuracy"] == 0.4
 
