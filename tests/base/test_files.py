@@ -130,6 +130,13 @@ def test_what_is_inside_a_folder(root, end):
     assert not any(files.is_inside(root + path, output) for path in outside)
 
 
+def test_a_link_leads_to_the_inside_of_a_folder(folder):
+    """A path is inside a folder if a link leads there."""
+    (folder / "link").symlink_to(folder / "sub")
+    assert files.is_inside(f"{folder}/link/c.txt", f"{folder}/sub")
+    assert not files.is_inside(f"{folder}/link/../sub2", f"{folder}/sub")
+
+
 def test_what_is_in_a_folder(folder):
     """`walk` and `names` return the names that TensorFlow returns.
 
@@ -227,6 +234,21 @@ def test_a_disk_without_locks_is_used_without_one(folder, monkeypatch):
     monkeypatch.setattr(files.fcntl, "flock", mock.Mock(side_effect=error))
     with files.locked(str(folder / "new"), "output_dir"):
         assert (folder / "new").is_dir()
+
+
+def test_an_error_unlocks_a_folder(tmp_path):
+    """A lock ends with its block, even if an error ends the block.
+
+    The lock reports that it is held.
+    """
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            with files.locked(str(tmp_path), "output_dir") as is_locked:
+                assert is_locked
+                with pytest.raises(InputError, match="must not be in use"):
+                    with files.locked(str(tmp_path), "output_dir"):
+                        pass
+                raise RuntimeError
 
 
 def test_a_moved_folder_is_noticed(tmp_path):

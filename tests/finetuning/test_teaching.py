@@ -22,6 +22,7 @@ from albert_tf.tasks.classification import Example
 from albert_tf.tasks.multiple_choice import Choices
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.tagged_words import Sentence
+from albert_tf.training import checkpoints
 from albert_tf.training.distribution import DistributionConfig, make_strategy
 
 T = 2.5  # the temperature
@@ -162,7 +163,10 @@ def soft_loss(objective, student, features, bucketed):
 
 
 def taught_by(folder, task, features, config, tokenizer, examples):
-    """Return the recipe and the features with the outputs of a teacher."""
+    """Return the recipe and the features with the outputs of a teacher.
+
+    The job has the fingerprint of the teacher's weights.
+    """
     recipe = RecipeConfig(
         teacher=folder, distillation_weight=1.0, distillation_temperature=T
     )
@@ -171,6 +175,8 @@ def taught_by(folder, task, features, config, tokenizer, examples):
     job = teach(
         Job(task, config, tokenizer, train, (), ()), recipe, strategy, 2, True
     )
+    weights = checkpoints.for_inference(folder)
+    assert job.teacher == checkpoints.fingerprint(weights)
     return recipe, job.train[0].features
 
 
