@@ -100,10 +100,12 @@ def make_positions_optional(graph) -> None:
     """
     from onnx import TensorProto, helper
 
-    if any(value.name == POSITIONS for value in graph.input):
-        kind = TensorProto.INT64
-        first = helper.make_tensor(POSITIONS, kind, [1, 1], [0])
-        graph.initializer.append(first)
+    for value in graph.input:
+        if value.name == POSITIONS:
+            rows = value.type.tensor_type.shape.dim[0].dim_value or 1
+            kind, zeros = TensorProto.INT64, [0] * rows
+            first = helper.make_tensor(POSITIONS, kind, [rows, 1], zeros)
+            graph.initializer.append(first)
 
 
 def make_graph(server: ServedModel) -> tuple[Callable, list[tf.TensorSpec]]:

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from exporting import TEXTS, close, of_kind, packed, written
+from exporting import LENGTH, TEXTS, close, of_kind, packed, written
 
 from albert_tf.serving import onnx_file
+from albert_tf.serving.signatures import ServingConfig
 from albert_tf.tasks.predictions import Predictor
 from albert_tf.tasks.registry import load_task
 from albert_tf.training import checkpoints
@@ -71,6 +72,36 @@ def test_inputs_are_hugging_faces(folder, tokenizer):
     found = outputs_of(session, feed)["mlm_logits"]
     first = {"mlm_positions": np.zeros([3, 1], np.int64)}
     close(found, outputs_of(session, feed | first)["mlm_logits"])
+
+
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize(
+    ("settings", "sizes", "optional"),
+    [
+        ({"batch_size": 2}, (2, "tokens", "masks"), True),
+        ({"batch_size": 2, "fixed_length": True}, (2, LENGTH, 8), False),
+        ({"fixed_length": True}, ("batch", LENGTH, 8), False),
+    ],
+)
+def test_sizes_may_be_fixed(
+    pretrained_dir, tokenizer, tmp_path, settings, sizes, optional
+):
+    """A file may accept only one batch size, only one length, or both.
+
+    `mlm_positions` is optional unless the length is fixed.
+    """
+    serving = ServingConfig(**settings)
+    out = written(pretrained_dir, tmp_path / "out", serving, to="onnx")
+    session = runtime.InferenceSession(f"{out}/model.onnx")
+    inputs = {x.name: x.shape for x in session.get_inputs()}
+    rows, tokens, masks = sizes
+    positions = {} if optional else {"mlm_positions": [rows, masks]}
+    feed = feed_of(tokenizer, TEXTS[:2], LENGTH)
+    assert inputs == dict.fromkeys(feed, [rows, tokens]) | positions
+    if optional:
+        first = {"mlm_positions": np.zeros([2, 1], np.int64)}
+        found, wanted = (outputs_of(session, feed | x) for x in ({}, first))
+        close(found["mlm_logits"], wanted["mlm_logits"])
 
 
 @pytest.mark.slow
