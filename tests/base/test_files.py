@@ -183,6 +183,17 @@ def test_json_may_begin_with_a_byte_order_mark(folder):
     assert files.read_json(f"{folder}/x.json", "It") == [1]
 
 
+def test_optional_json_of_no_folder_is_not_in_the_working_folder(
+    folder, monkeypatch
+):
+    """A missing file, or a file of no folder, has no values."""
+    (folder / "x.json").write_text('{"a": 1}')
+    monkeypatch.chdir(folder)
+    assert files.read_optional_json(str(folder), "x.json") == {"a": 1}
+    assert files.read_optional_json(str(folder), "y.json") == {}
+    assert files.read_optional_json("", "x.json") == {}
+
+
 def test_json_that_cannot_be_read_is_explained(folder):
     """The error for unreadable JSON states the mistake.
 

@@ -113,8 +113,9 @@ def test_remote_paths_go_through_tensorflow(tmp_path):
     for path in (f"{tmp_path}/b.txt", f"file://{tmp_path}/b.txt"):
         files.copy(f"{remote}/a.txt", path)
         assert (tmp_path / "b.txt").read_text("utf-8") == "naïve"
-    with files.locked(remote, "output_dir"), files.locked(remote, "other"):
-        pass  # remote folders are not locked
+    with files.locked(remote, "output_dir") as first:
+        with files.locked(remote, "other") as second:
+            assert not first and not second  # remote folders are not locked
     assert files.is_file(f"{remote}/a.txt") and files.is_folder(remote)
     assert [names for _, _, names in files.walk(remote)] == [["a.txt"]]
     files.remove(f"{remote}/a.txt")
