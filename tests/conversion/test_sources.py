@@ -282,6 +282,30 @@ def test_which_checkpoint_of_a_folder_is_read(tmp_path):
     assert tf1.find_prefix(str(tmp_path)) is None
 
 
+def test_which_config_belongs_to_a_checkpoint(tmp_path):
+    """A module's config is in its assets, or else in the module's own folder.
+
+    In each folder, `albert_config.json` comes first, then the only file with a
+    similar name.
+    """
+    (tmp_path / "assets").mkdir()
+    names = ["assets/albert_config.json", "assets/bert_config_1.json"]
+    names += ["albert_config.json", "my_config.json"]
+    for name in names:
+        (tmp_path / name).touch()
+    prefix = f"{tmp_path}/variables/variables"
+    for name in names:
+        assert tf1.find_config(prefix) == f"{tmp_path}/{name}"
+        in_folder = name if name in names[2:] else names[2]
+        released = tf1.find_config(f"{tmp_path}/model.ckpt-best")
+        assert released == f"{tmp_path}/{in_folder}"
+        (tmp_path / name).unlink()
+    for name in ("a_config.json", "b_config.json"):
+        (tmp_path / name).touch()
+    with pytest.raises(InputError, match=f"Received: {prefix}$"):
+        tf1.find_config(prefix)
+
+
 @pytest.mark.parametrize("kind", [".index", ".data-00000-of-00001"])
 def test_a_damaged_checkpoint_is_passed_over(kind, tmp_path, capsys):
     """In a model directory, the newest intact checkpoint is read."""
