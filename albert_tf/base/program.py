@@ -422,8 +422,7 @@ class Program:
         return {"set_by_user": frozenset(settings)}
 
     def _execute(self) -> None:
-        names = (*self.fields(), *self.aliases)
-        present = (name for name in names if FLAGS[name].present)
+        present = (name for name in self.fields() if FLAGS[name].present)
         self.function(*self.from_flags(), **self.set_by_user(present))
 
     def _prepare(self) -> str:
