@@ -116,7 +116,7 @@ def test_a_switch_may_take_a_word(word, value):
 
 
 def test_home_is_found_in_every_path(monkeypatch):
-    """In keywords, `~/` at the start of a path becomes the home folder.
+    """In keywords and flags, `~/` at the start of a path is the home folder.
 
     The path may also follow a comma in a list of paths, and spaces. `~`
     elsewhere, and `~/` in a setting for texts, are unchanged.
@@ -133,6 +133,14 @@ def test_home_is_found_in_every_path(monkeypatch):
     )
     assert config.names == ("/home/me/a,/home/me/b", "~c", "a, /home/me/b")
     assert config.text == "~/,~/"
+    with programs.temporary_flags():
+        program.program.define_flags()
+        flags.FLAGS(["program", "--model_dir=~/m", "--names=~/a,b"])
+        (config,) = program.program.from_flags()
+    assert (config.model_dir, config.names) == (
+        "/home/me/m",
+        ("/home/me/a", "b"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -160,17 +168,24 @@ def test_a_windows_path_is_an_error(values):
 def test_a_program_may_ask_what_was_given():
     """A program can receive the names of the settings that its caller passed.
 
-    For an alias, the program receives the name of the setting. None means that
-    a setting is not set.
+    The caller may pass flags or keywords. For an alias, the program receives
+    the name of the setting. None means that a setting is not set.
     """
+    received = []
 
     def report(config, *, hooks=(), set_by_user=frozenset()):
+        received.append(set_by_user)
         return set_by_user
 
     reporting = command(Kinds, aliases={"train_step": "steps"})(report)
     assert reporting(model_dir="m", train_step=3) == {"model_dir", "steps"}
     assert reporting(model_dir="m", train_step=None) == {"model_dir"}
     assert "set_by_user" not in inspect.signature(reporting).parameters
+    with programs.temporary_flags():
+        reporting.program.define_flags()
+        flags.FLAGS(["program", "--model_dir=m", "--train_step=3"])
+        reporting.program._execute()
+    assert received[-1] == {"model_dir", "steps"}
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,10 @@ def test_long_words_are_not_broken():
 
 
 def test_flags_are_grouped_and_defaults_explained():
-    """Flags are listed by group; a program may describe a default in words."""
+    """Flags are listed by group; a program may describe a default in words.
+
+    The words for a setting's own default do not describe a program's default.
+    """
 
     @dataclasses.dataclass(frozen=True)
     class Steps(settings.Validated):
@@ -92,5 +95,7 @@ def test_flags_are_grouped_and_defaults_explained():
     assert list(program.groups()) == [FILES, LENGTH, DEVICES]
     words = {n: program.default_words(f) for n, f in fields.items()}
     assert words["steps"] == "all" and words["hours"] == "0, no limit"
+    limited = command(More, defaults={"hours": 2.0})(lambda config: config)
+    assert limited.program.default_words(fields["hours"]) == "2"
     assert fields["folder"].metadata["help"] == "Folder."
     assert fields["folder"].metadata["required"]

@@ -127,6 +127,18 @@ def test_an_interrupt_of_the_parsing_of_flags_is_one_line(capsys):
     assert capsys.readouterr().err == "error: interrupted\n"
 
 
+def test_only_interrupts_are_counted(monkeypatch):
+    """The second Ctrl-C ends a program, even after other signals."""
+    ends = []
+    monkeypatch.setattr(program.interrupts, "end", lambda: ends.append(1))
+    handle = program._end_at_second_interrupt()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
+        handle(number)
+    assert not ends
+    handle(signal.SIGINT)
+    assert ends == [1]
+
+
 @dataclasses.dataclass(frozen=True)
 class Words(Validated):
     """Settings that consist of a list with a default."""
