@@ -60,6 +60,17 @@ def test_no_cosine_exceeds_1():
     assert min(row[-1].score for row in found) == -1.0
 
 
+@pytest.mark.parametrize("number", [3, 20, 30])
+def test_equal_cosines_are_in_order(number):
+    """Results with equal cosines are in the order of the vectors."""
+    candidates = np.tile(np.eye(2)[0], [50, 1])
+    candidates[::3] = np.eye(2)[1]
+    found = albert_tf.search(np.eye(2)[0], candidates, number)
+    indices = [x.index for x in found]
+    assert [x.score for x in found] == [1.0] * number
+    assert indices == sorted({*indices})
+
+
 @pytest.mark.parametrize(
     ("action", "message"),
     [
