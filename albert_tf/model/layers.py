@@ -28,6 +28,9 @@ registered = keras.saving.register_keras_serializable("albert_tf")
 # Hugging Face's names of two inputs, and this project's names.
 ALIASES = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 
+# {input: the config's number of legal values}
+SIZES = {"input_ids": "vocab_size", "segment_ids": "type_vocab_size"}
+
 LAYER_NORM_EPSILON = 1e-12  # as in the release's contrib.layers.layer_norm
 
 
@@ -253,9 +256,10 @@ class AlbertNetwork(TakesIds, ConfiguredLayer):
         self.seed_generator = keras.random.SeedGenerator(first)
 
     def check_inputs(self, batch: dict) -> None:
-        """Raise `InputError` for types and shapes that the model rejects.
+        """Raise `InputError` for types, shapes and ids that the model rejects.
 
-        The method checks only static shapes.
+        The method checks only static shapes, and the ids only in arrays. On
+        GPUs, TensorFlow would read zeros for ids outside a table.
         """
         ids, limit = batch["input_ids"], self.config.max_position_embeddings
         dtype = str(getattr(ids.dtype, "name", ids.dtype))
@@ -274,10 +278,19 @@ class AlbertNetwork(TakesIds, ConfiguredLayer):
         rule = "`input_ids` must have at most `max_position_embeddings`, "
         rule += f"{limit}, tokens."
         require((shape[-1] or 0) <= limit, rule, shape=shape)
+        rule = "The rows of `input_ids` must have at least one token."
+        require(shape[-1:] != [0], rule, shape=shape)
         for name in batch.keys() & {*INPUTS[1:]}:
             rule = f"`{name}` must have the shape of `input_ids`."
             shapes = {"input_ids": shape, name: batch[name].shape}
             require(shape.is_compatible_with(shapes[name]), rule, **shapes)
+        for name, field in SIZES.items():
+            x, size = batch.get(name), getattr(self.config, field)
+            if isinstance(x, np.ndarray) and x.size:
+                rule = f"`{name}` must be from 0 to {size - 1}, because the "
+                rule += f"model's `{field}` is {size}."
+                legal = 0 <= x.min() and x.max() < size
+                require(legal, rule, smallest=x.min(), largest=x.max())
 
     def named_inputs(self, inputs, extra, further=None):
         extra = {name: x for name, x in extra.items() if x is not None}

@@ -176,6 +176,33 @@ def test_ids_are_rows(model):
     assert model.named_inputs(spec, {}) == spec
 
 
+@pytest.mark.parametrize("method", ["__call__", "predict", "evaluate", "fit"])
+@pytest.mark.parametrize(
+    ("name", "value"), [("input_ids", -1), ("input_ids", 1), ("segment_ids", 1)]
+)
+def test_ids_in_arrays_are_in_range(model, method, name, value):
+    """In arrays and lists, ids below 0 or above the limit raise an error."""
+    batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
+    field = {"input_ids": "vocab_size", "segment_ids": "type_vocab_size"}[name]
+    size = getattr(model.config, field)
+    batch[name][1, 2] = size - 1
+    assert model.named_inputs(batch, {}) == batch
+    batch[name][1, 2] = value if value < 0 else size
+    rule = f"^`{name}` must be from 0 to {size - 1}, .* `{field}` is {size}"
+    for x in (batch, {k: v.tolist() for k, v in batch.items()}):
+        with pytest.raises(
+            InputError, match=rf"{rule}\..*={batch[name][1, 2]}"
+        ):
+            getattr(model, method)(x)
+
+
+def test_rows_have_a_token(model):
+    """Rows without tokens raise an error; batches without rows do not."""
+    with pytest.raises(InputError, match=r"one token\. Received: .*\(2, 0\)"):
+        model(np.ones([2, 0], np.int32))
+    assert model(np.ones([0, 2], np.int32)).shape == (0, 2)
+
+
 def test_a_list_of_all_inputs_is_not_ids(model, shallow):
     """Ids with the wrong number of axes raise an error.
 
