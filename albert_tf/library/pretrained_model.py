@@ -6,8 +6,9 @@ texts.
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -32,7 +33,7 @@ from albert_tf.library.embed import (
 )
 from albert_tf.model.albert import AlbertModel, MaskedLMHead, SentenceOrderHead
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.layers import registered
+from albert_tf.model.layers import as_array, registered
 from albert_tf.tasks.embedding import Embedding
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.numerics import likeliest
@@ -54,6 +55,27 @@ class Filling(NamedTuple):
 
     piece: str
     probability: float
+
+
+def checked_positions(positions: Any, ids: Any) -> Any:
+    """Return positions [B, P] of ids [B, T], or raise `InputError`.
+
+    On GPUs, TensorFlow would read zeros at positions outside a row.
+    """
+    for x in (positions, ids):
+        if tf.is_symbolic_tensor(x) or isinstance(x, keras.KerasTensor):
+            return positions
+    positions, (rows, tokens) = as_array("positions", positions), ids.shape
+    rule = "`positions` must be integers [B, P] from 0 to T - 1 for ids [B, T]."
+    legal = (
+        positions.dtype.kind in "iu"
+        and positions.ndim == 2
+        and len(positions) == rows
+        and ((positions >= 0) & (positions < tokens)).all()
+    )
+    received = {"positions": repr(positions)[:60], "ids": (rows, tokens)}
+    require(legal, rule, **received)
+    return positions
 
 
 @registered
@@ -189,6 +211,8 @@ class Albert(ModelWithTokenizer):
         names = ", ".join(self.heads) or "none"
         rule = "The model must have the head `mlm`."
         require("mlm" in self.heads, rule, heads=names)
+        inputs = self.albert.named_inputs(inputs, {})
+        positions = checked_positions(positions, inputs["input_ids"])
         states = self.albert(inputs, positions=positions)["sequence_output"]
         return self.mlm(states, embeddings=self.albert.embeddings)
 

@@ -113,6 +113,17 @@ def test_logits_of_the_masks_of_a_text(albert):
     assert best == wanted and len(best) == 2
 
 
+@pytest.mark.parametrize(
+    "positions", [[[7]], [[-1]], [[0], [1]], [0], 0, [[0.0]], [[0, 1], [2]]]
+)
+def test_positions_are_in_the_rows(albert, positions):
+    """Positions outside the rows of ids, or of other shapes, raise an error."""
+    ids = {"input_ids": np.ones([1, 7], np.int32)}
+    with pytest.raises(InputError, match="^`positions` must be"):
+        albert.masked_lm_logits(ids, positions)
+    assert albert.masked_lm_logits(ids, [[0, 6]]).shape[:2] == (1, 2)
+
+
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_embed_uses_the_settings_of_an_embedding_model(
