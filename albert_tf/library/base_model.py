@@ -251,6 +251,16 @@ def has_text(x: Any) -> bool:
     return isinstance(x, str) or dtype == "object" or "str" in dtype
 
 
+def require_rows(x: Any) -> None:
+    """Raise `InputError` for a dict or a data set of ids without rows."""
+    ids = x.get("input_ids") if isinstance(x, Mapping) else None
+    shape = (len(ids),) if isinstance(ids, list) else getattr(ids, "shape", ())
+    empty = shape[:1] == (0,)
+    if isinstance(x, tf.data.Dataset):
+        empty = x.cardinality() == 0
+    require(not empty, "There must be at least one example. Received: none")
+
+
 def of_ids(name: str) -> Callable:
     """Wrap a method of `keras.Model`; the wrapper raises an error for texts."""
     method = getattr(keras.Model, name)
@@ -258,6 +268,8 @@ def of_ids(name: str) -> Callable:
     @functools.wraps(method)
     def checked(self, x=None, *args, **kwargs):
         if not has_text(x):
+            if not name.endswith("_on_batch"):
+                require_rows(x)
             return method(self, x, *args, **kwargs)
         rule = f"`{name}` of this model accepts ids, as returned by "
         rule += f"`tokenizer(texts)`; {self.text_methods} accept texts."

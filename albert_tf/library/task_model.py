@@ -19,6 +19,7 @@ from albert_tf.library.base_model import (
     check_keywords,
     has_text,
     open_model,
+    require_rows,
     restore,
 )
 from albert_tf.library.changed_layers import add_low_rank
@@ -205,6 +206,7 @@ class TaskModel(NetworkModel):
         Args:
           x: a dict, a data set or anything else that `is_encoded` accepts.
         """
+        require_rows(x)
         if isinstance(x, Mapping):
             return self.named_inputs(x, {})
         if isinstance(x, tf.data.Dataset):

@@ -203,6 +203,18 @@ def test_rows_have_a_token(model):
     assert model(np.ones([0, 2], np.int32)).shape == (0, 2)
 
 
+@pytest.mark.parametrize("method", ["fit", "evaluate", "predict"])
+def test_ids_without_rows_are_refused(model, shallow, method):
+    """Arrays, lists, tensors and data sets of ids must have a row."""
+    ids = np.ones([0, 5], np.int32)
+    whole = tf.data.Dataset.from_tensors(({"input_ids": ids}, ids[:, 0]))
+    forms = [{"input_ids": x} for x in (ids, [], tf.constant(ids))]
+    for x in (*forms, whole.take(0), whole.take(0).map(lambda x, y: x)):
+        for part in (model, load(shallow)):
+            with pytest.raises(InputError, match="at least one example"):
+                getattr(part, method)(x)
+
+
 def test_a_list_of_all_inputs_is_not_ids(model, shallow):
     """Ids with the wrong number of axes raise an error.
 
