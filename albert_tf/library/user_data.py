@@ -364,7 +364,7 @@ def labels_of_ids(y: Any, task: Task, own_loss: bool) -> Any:
     if is_class:
         legal &= y >= 0
         rule = f"Class numbers must be from 0 to {classes - 1}, "
-        rule += "without a fraction."
+        rule += "without a fraction; for ids, names must be strings."
     else:
         limit = "" if classes == np.inf else f" below {classes}"
         rule = f"For ids, labels must be whole numbers{limit}."

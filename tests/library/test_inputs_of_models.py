@@ -407,6 +407,20 @@ def test_labels_of_ids_have_many_forms(shallow, labels):
     assert fitted.history["val_loss"] == [wanted]
 
 
+def test_numbers_of_ids_are_never_names(shallow):
+    """Next to ids, numbers are indices, even if names are numbers.
+
+    Names are strings, and the error for a number out of range says so.
+    """
+    model = compiled(Classifier, shallow, [1, 2, 3])
+    ids = model.tokenizer(TEXTS)
+    wanted = model.evaluate(TEXTS, [3, 1], verbose=0)
+    for labels in ([2, 0], ["3", "1"]):
+        assert model.test_on_batch(ids, labels) == pytest.approx(wanted)
+    with pytest.raises(InputError, match="0 to 2.*names must be strings"):
+        model.test_on_batch(ids, [3, 1])
+
+
 @pytest.mark.parametrize(
     ("labels", "weight"),
     [(["good", "bad"], []), ([["good"], ["bad"]], []), ([1.0, 0.0], [2.0])],
