@@ -50,11 +50,17 @@ PUBLIC = {
 
 __all__ = sorted(PUBLIC)
 
-# {name in another library: public name to use instead}
+# {end of a name in another library: public name to use instead}
 FOREIGN = {
     "AutoModel": "load",
     "AutoTokenizer": "load_tokenizer",
+    "Backbone": "load",
+    "ForMultipleChoice": "MultipleChoice",
+    "MaskedLM": "load",
+    "QuestionAnswering": "QuestionAnswerer",
     "SentenceTransformer": "Embedder",
+    "SequenceClassification": "Classifier",
+    "TokenClassification": "Tagger",
     "from_pretrained": "load",
     "from_preset": "load",
 }
@@ -78,7 +84,8 @@ sys.modules[__name__].__class__ = _Package
 def __getattr__(name: str):
     """Import a public name on first use."""
     if name not in PUBLIC:
-        rest = f"; use `{FOREIGN[name]}`" if name in FOREIGN else ""
+        ours = [FOREIGN[end] for end in FOREIGN if name.endswith(end)]
+        rest = f"; use `{ours[0]}`" if ours else ""
         if not (rest or name.startswith("_")):
             rest = near(name, PUBLIC).rstrip(".")
         message = f"module {__name__!r} has no attribute {name!r}{rest}"

@@ -98,3 +98,21 @@ def near(name: str, legal: Iterable[str]) -> str:
     )
     names = " or ".join(f"`{x}`" for x in matches)
     return f"; did you mean {names}?" if matches else "."
+
+
+class ForeignName:
+    """Another library's name for an attribute, such as `from_pretrained`.
+
+    Access raises an `AttributeError` that suggests this package's name.
+    """
+
+    def __init__(self, replacement: str):
+        self.replacement = replacement
+
+    def __set_name__(self, owner: type, name: str):
+        self.name = name
+
+    def __get__(self, model: Any, owner: type):
+        raise AttributeError(
+            f"`{owner.__name__}` has no `{self.name}`; use `{self.replacement}`"
+        )

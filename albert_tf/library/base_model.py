@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError, near, require
+from albert_tf.base.errors import ForeignName, InputError, near, require
 from albert_tf.base.program import command
 from albert_tf.base.replacing import (
     Contents,
@@ -196,24 +196,6 @@ def check_length(max_length: int | None, config: AlbertConfig) -> int | None:
     return max_length
 
 
-class ForeignName:
-    """Another library's name for a method, such as `from_pretrained`.
-
-    Access raises an `AttributeError` that suggests this package's name.
-    """
-
-    def __init__(self, replacement: str):
-        self.replacement = replacement
-
-    def __set_name__(self, owner: type, name: str):
-        self.name = name
-
-    def __get__(self, model: Any, owner: type):
-        raise AttributeError(
-            f"`{owner.__name__}` has no `{self.name}`; use `{self.replacement}`"
-        )
-
-
 def check_keywords(
     keywords: dict, legal: Callable | Sequence[str], others: Sequence[str] = ()
 ) -> None:
@@ -293,7 +275,8 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
     task: Task | None = None
     text_methods: ClassVar[str]  # names of methods that accept texts
 
-    from_pretrained, from_preset = ForeignName("load"), ForeignName("load")
+    backbone = ForeignName("albert")
+    enable_lora = ForeignName("load(path, lora_rank=8)")
     save_pretrained, save_to_preset = ForeignName("save"), ForeignName("save")
     predict_on_batch = of_ids("predict_on_batch")
     test_on_batch = of_ids("test_on_batch")

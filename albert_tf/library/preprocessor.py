@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from albert_tf.base.errors import require
+from albert_tf.base.errors import ForeignName, require
 from albert_tf.conversion.tokenizer_loading import load_tokenizer
 from albert_tf.model.layers import registered
 from albert_tf.text.packing import INPUTS, row_length
@@ -59,6 +59,7 @@ class KeepsTokenizer:
 
     tokenizer: Tokenizer | None = None
     symbols: SymbolTable | None = None
+    from_pretrained, from_preset = ForeignName("load"), ForeignName("load")
 
     def need_tokenizer(self) -> Tokenizer:
         """Return the tokenizer; raise `InputError` if there is none."""

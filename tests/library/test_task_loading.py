@@ -226,8 +226,16 @@ def test_weights_of_classes_may_be_of_numpy(classifier):
     [
         (lambda: Classifier.from_pretrained("x"), "no `from_.*; use `load`"),
         (lambda: albert_tf.Albert.from_preset, "use `load`"),
+        (lambda: albert_tf.Preprocessor.from_preset, "use `load`"),
+        (lambda: Classifier.backbone, "use `albert`"),
+        (lambda: Classifier.enable_lora, "use `load.path, lora_rank=8.`"),
         (lambda: albert_tf.from_pretrained, "use `load`"),
         (lambda: albert_tf.AutoTokenizer, "use `load_tokenizer`"),
+        (lambda: albert_tf.AlbertBackbone, "use `load`"),
+        (lambda: albert_tf.TFAlbertForMaskedLM, "use `load`"),
+        (lambda: albert_tf.AlbertForSequenceClassification, "`Classifier`"),
+        (lambda: albert_tf.AlbertForTokenClassification, "use `Tagger`"),
+        (lambda: albert_tf.AlbertTextClassifier, "mean `Classifier`"),
         (lambda: albert_tf.Classifer, "did you mean `Classifier`"),
     ],
 )
