@@ -83,7 +83,7 @@ def in_order(
     """Yield the results of submitted items in order.
 
     Args:
-      submit: a function that starts the work on an item.
+      submit: a function that starts the computation for an item.
       items: the items, which are read one at a time as needed.
       limit: maximum number of submitted items with results that have not been
         yielded.
@@ -101,7 +101,7 @@ class Workers:
     """Worker processes, started when the first item arrives.
 
     Args:
-      number: number of processes; with 1, this process does the work.
+      number: number of processes; with 1, this process processes all items.
       module: name of a module whose import loads all code that the workers
         need.
     """

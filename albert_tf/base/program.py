@@ -280,10 +280,10 @@ class Program:
     """A function of settings, called from the command line or from Python.
 
     Attributes:
-      function: the function that does the work. Its arguments are an instance
-        of each class, in order, and keyword arguments without a flag. The
-        function may accept `set_by_user`, the names of the settings that the
-        user set.
+      function: the function that runs the program. Its arguments are an
+        instance of each class, in order, and keyword arguments without a flag.
+        The function may accept `set_by_user`, the names of the settings that
+        the user set.
       classes: dataclasses of `setting` fields.
       positional: the flag that receives positional arguments, joined by
         commas; if None, positional arguments are an error.

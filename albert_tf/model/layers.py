@@ -218,8 +218,8 @@ class TakesIds:
         Args:
           inputs: the ids, or a dict of the whole batch, as tensors, tensor
             specs, arrays or lists.
-          extra: {name: value} for additional inputs; a value of None means the
-            default.
+          extra: {name: value} for additional inputs; if a value is None, the
+            default is used.
         """
         raise NotImplementedError
 

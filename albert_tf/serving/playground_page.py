@@ -124,7 +124,7 @@ HEADERS = (
 class Guard:
     """A filter that rejects large requests and adds `HEADERS` to responses.
 
-    Requests for unknown forms or events do not print a traceback.
+    No traceback is printed for requests for unknown forms or events.
     """
 
     def __init__(self, app: Callable):

@@ -323,7 +323,7 @@ def note_skipped(path: str, header: bool, comments: int, extra: int) -> None:
 def require_even(path: str, lines: list[Line], tag: str) -> None:
     """Raise `InputError` if a sentence's lines differ in the number of columns.
 
-    Lines of one column, which lack a tag, do not count. If the tag column is
+    Lines of one column, which lack a tag, are ignored. If the tag column is
     known, tabs or commas suffice to find it, and columns after it may be
     missing.
 

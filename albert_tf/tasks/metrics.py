@@ -73,8 +73,8 @@ def binary_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
 def macro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
     """Return the mean F1 score of classes.
 
-    For class numbers [N], only classes that occur count; for sets [N, C], a
-    class that does not occur has an F1 score of 0.
+    For class numbers [N], the mean includes only classes that occur. For sets
+    [N, C], a class that does not occur has an F1 score of 0.
     """
     return float(f1_of_classes(labels, predictions).mean())
 

@@ -78,7 +78,7 @@ def require_label(label: Any, part: str, where: str, *cells: Any) -> Any:
     require(
         label is not None or part == "predict",
         f"{where}: training and evaluation examples must have a label; "
-        "empty cells, null and NaN do not count.",
+        "empty cells, null and NaN are missing labels.",
         label=", ".join(map(repr, cells)),
     )
     return label

@@ -207,7 +207,7 @@ class BudgetClock(Clock):
         )
 
     def left(self) -> float:
-        """Return the seconds that remain before the closing work must begin."""
+        """Return the seconds left before the final evaluations and save."""
         reserved = (bool(self.eval_steps) + self.final_evals) * self.evaluation
         reserved = reserved * self.step_seconds + self.checkpoint + self.closing
         return self.seconds - self.used() - reserved

@@ -365,8 +365,8 @@ def any_process(strategy: tf.distribute.Strategy, flag: bool) -> bool:
 def raise_everywhere(strategy: tf.distribute.Strategy | None) -> Iterator[None]:
     """Raise an `InputError` in all processes if any process raises one.
 
-    A process that continued would wait forever for the other processes. A
-    strategy of None means that there is only one process.
+    A process that continued would wait forever for the other processes. If the
+    strategy is None, there is only one process.
     """
     failure = None
     try:
@@ -385,7 +385,7 @@ def require_alike(
     """Raise an error unless all processes have the same values.
 
     Processes with different values would wait for each other forever, or
-    diverge unnoticed. A strategy of None means that there is only one process.
+    diverge unnoticed. If the strategy is None, there is only one process.
     """
     for name, value in values.items() if strategy else ():
         checksum = zlib.crc32(repr(value).encode())

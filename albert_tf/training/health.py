@@ -125,7 +125,7 @@ def masked_spread(
     Args:
       states: [B, P, H], the states of the predicted words, without dropout.
       ids: [B, P], the input ids of the predicted words; only words with the
-        most common id, which is [MASK], count.
+        most common id, which is [MASK], are used.
       weights: [B, P], 0 at padding.
 
     Returns:

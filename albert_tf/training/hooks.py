@@ -164,8 +164,8 @@ def keep_evaluated(run: Run) -> None:
 class KeepBest(Hook):
     """A hook that keeps the best weights; it must follow `Evaluate`.
 
-    An additional evaluation at `stop_step` does not count, so a run that stops
-    at `stop_step` and resumes keeps the same weights as an uninterrupted run.
+    An additional evaluation at `stop_step` is ignored, so a run that stops at
+    `stop_step` and resumes keeps the same weights as an uninterrupted run.
 
     Args:
       every: as for `Evaluate`.
@@ -179,7 +179,7 @@ class KeepBest(Hook):
         interval = self.every or 1
         if not run.chief or (run.step % interval and run.step < run.end):
             return
-        # Earlier evaluations count only if their weights were kept.
+        # Ignore earlier evaluations whose weights were not kept.
         folder = files.join(run.output_dir, checkpoints.BEST)
         best_steps = map(
             checkpoint_files.number, checkpoint_files.listed(folder)

@@ -68,8 +68,8 @@ def pair_weights(batch: Batch) -> tf.Tensor:
 class PretrainingObjective:
     """The sum of the MLM and SOP losses, as in the paper, and both accuracies.
 
-    Examples with a single segment have no sentence order, so they count only
-    for MLM.
+    Examples with a single segment have no sentence order, so they contribute
+    only to the MLM loss.
 
     Attributes:
       layers: number of layers to run; None for all.
@@ -183,8 +183,8 @@ class PhonemeObjective:
     def losses(self, model: AlbertForPhonemes, batch: Batch, seed):
         """Return the sums of the symbol and word losses, and the metrics.
 
-        Only symbols that the mask replaces count as masked, because the model
-        could copy unchanged symbols.
+        Only symbols that the mask replaces are treated as masked, because the
+        model could copy unchanged symbols.
         """
         ids, labels = batch["input_ids"], batch["symbol_ids"]
         outputs = model(ids, batch["input_mask"], seed=seed, layers=self.layers)

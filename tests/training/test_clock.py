@@ -287,7 +287,7 @@ def test_rounding_neither_adds_nor_drops_a_step(steps):
 
 
 def test_a_budget_counts_what_is_due():
-    """The time left excludes a run's last evaluations, save and closing work.
+    """The time left excludes the final evaluations, save and learning curves.
 
     The time of a step includes its share of evaluations and checkpoints.
     """
