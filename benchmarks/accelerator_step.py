@@ -177,7 +177,7 @@ def measure(path: str, args: argparse.Namespace) -> None:
 
 
 def compare(file: StepFile, values: dict, first: dict) -> None:
-    """Print how the first step differs from that step on JAX's CPU backend.
+    """Print how the first step differs from the same step on JAX's CPU backend.
 
     A difference is the norm of the error divided by the norm of the CPU's
     output.

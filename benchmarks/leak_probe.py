@@ -196,7 +196,7 @@ def measure(segments: Segments, next_sentence: bool = False) -> dict:
 def probe(
     paths: list[str], vocab_size: int, next_sentence: bool = False
 ) -> dict:
-    """Return what `measure` finds in record files that share no text.
+    """Return the results of `measure` for record files that share no text.
 
     Args:
       paths: the files, for example those returned by `first_duplicate`.

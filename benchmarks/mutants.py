@@ -156,7 +156,8 @@ def covering_tests(processes: int) -> Covering:
     """Run the default suite in this folder; return the tests of each line.
 
     A second call reads the result of the first call. Lines that a fixture
-    executes count for all tests of the file that first used the fixture.
+    executes are attributed to all tests of the file that first used the
+    fixture.
     """
     command = f"-m pytest -q -n {processes} --dist loadfile --cov-report="
     options = f"--cov={PACKAGE} --cov-context=test"

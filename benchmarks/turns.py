@@ -20,7 +20,7 @@ CORES = len(os.sched_getaffinity(0))
 
 
 class Worker:
-    """A process that does work on request.
+    """A process that runs a script and answers requests.
 
     Args:
       name: the name of the process's row in the table.

@@ -145,7 +145,7 @@ class TaskObjective(abc.ABC):
 
 
 class ClassObjective(TaskObjective):
-    """The objective for labels that are one of several classes.
+    """The objective for tasks in which a label is one of several classes.
 
     A label may also be a list of target probabilities, one for each class.
     """

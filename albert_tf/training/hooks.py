@@ -271,7 +271,7 @@ class StopInTime(Hook):
     might take longer than the remaining time.
 
     Args:
-      hours: the limit, counted from the creation of the hook, for all runs to
+      hours: the limit, measured from the creation of the hook, for all runs to
         which the hook is passed; 0 means no limit.
 
     Attributes:
