@@ -2,10 +2,10 @@
 
     python benchmarks/train_step_peers.py IMPLEMENTATION CASE
 
-All libraries do the same work: ALBERT's two losses, with the masked-LM head
-only at the predicted positions; clipping by the global norm; and AdamW, without
-dropout, in float32 or with products in bfloat16. This module adds the parts of
-the loss that a peer lacks.
+All libraries compute the same step: ALBERT's two losses, with the masked-LM
+head only at the predicted positions; clipping by the global norm; and AdamW,
+without dropout, in float32 or with products in bfloat16. This module adds the
+parts of the loss that a peer lacks.
 
 Shapes: B batch, T tokens, P predictions, H hidden width, V vocabulary.
 """

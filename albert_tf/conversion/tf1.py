@@ -53,8 +53,8 @@ def find_prefix(path: str) -> str | None:
         then a TF-Hub module's variables, then the only checkpoint.
 
     Raises:
-      InputError: if the folder has several checkpoints, but none of those that
-        the function prefers.
+      InputError: if the folder has several checkpoints, but none that the
+        function prefers.
     """
     if files.exists(path + INDEX):
         return path

@@ -364,8 +364,8 @@ def errors_explained(folders: Mapping[str, Metadata]) -> Iterator[None]:
     """Convert TensorFlow errors about damaged records to `InputError`.
 
     This module ensures that almost all of these errors name the file. Other
-    errors, such as compiler errors, are raised unchanged, without reading any
-    record.
+    errors, such as compiler errors, are raised unchanged, and no record is
+    read.
 
     Args:
       folders: {folder or globs of records: metadata}.
