@@ -3,7 +3,7 @@
     python benchmarks/accelerator_step.py base.zip [--peer]
 
 `tpu_check --step_file` writes the file. With `--peer`, which needs PyTorch and
-transformers, Hugging Face's compiled ALBERT does the same work in a process
+transformers, Hugging Face's compiled ALBERT performs the same step in a process
 that takes turns with this process. Each step starts from the state that the
 previous step returned. The outputs of the first step are compared with the
 outputs of JAX's CPU backend.
