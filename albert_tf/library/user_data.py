@@ -386,7 +386,7 @@ def weights_of_ids(weights: Any) -> Any:
 
 
 def tensor_specs(spec: Any) -> list[tf.TypeSpec]:
-    """Return the specs of an element's tensors, without specs of None."""
+    """Return the specs of an element's tensors, omitting None."""
     return [x for x in tf.nest.flatten(spec) if hasattr(x, "shape")]
 
 

@@ -195,8 +195,8 @@ def fill_mask(encoder: Encoder, model: AlbertForPretraining) -> Signature:
     The outputs are `pieces` and `probabilities` [B, P, K], most probable first;
     the `positions` of masks among the tokens, int32 [B, P]; and `mask_count`,
     int32 [B]. For texts with fewer than P masks, `pieces` are padded with "",
-    `probabilities` with 0 and `positions` with -1; masks in the truncated part
-    of a long text do not count.
+    `probabilities` with 0 and `positions` with -1; masks beyond the maximum
+    length are not counted.
     """
     config, tokenizer = encoder.config, encoder.tokenizer
     require(

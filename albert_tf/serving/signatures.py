@@ -64,7 +64,7 @@ def make_windows(ids: tf.RaggedTensor, size: tf.Tensor, stride: int) -> Windows:
     offsets = tf.ragged.range(length).values
     token_lengths = tf.repeat(length, length)
     context = tf.minimum(offsets, token_lengths - 1 - offsets)
-    # As in `best_windows`, 100 tokens of window length count as much as one
+    # As in `best_windows`, 100 tokens of window length weigh as much as one
     # token of context, and the first of equally good windows wins.
     rows = tf.cast(token_indices.value_rowids(), tf.int64)
     score = (context * 100 + token_lengths) * (1 << 32) - rows

@@ -195,7 +195,10 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def needed_and_available(message: str) -> tuple[int, int] | None:
-    """Parse the needed and the available bytes in an error message, or None."""
+    """Return the needed and the available bytes that an error message states.
+
+    The result is None if the message states neither.
+    """
     for pattern in OUT_OF_MEMORY:
         match = pattern.search(message)
         if match:

@@ -367,8 +367,8 @@ class Hook:
 class StopOnSignal(Hook):
     """A hook that stops a run on SIGTERM (sent before preemption) or Ctrl-C.
 
-    A second Ctrl-C raises `KeyboardInterrupt` without saving. Outside the
-    `with` block and in other threads, signals keep their usual effect. A
+    A second Ctrl-C raises `KeyboardInterrupt` without a new checkpoint. Outside
+    the `with` block and in other threads, signals keep their usual effect. A
     process that ignores Ctrl-C, such as a script's background job, still
     ignores it.
 
