@@ -2,8 +2,8 @@
 
     python benchmarks/train_step.py --case=base-128 [--peer_python=PYTHON]
 
-Each implementation runs in a separate process; the processes take turns, step by
-step. Peers that are not installed in PYTHON are skipped with a message. The
+Each implementation runs in a separate process; the processes take turns, step
+by step. Peers that are not installed in PYTHON are skipped with a message. The
 limit of the machine is the speed of matrix products, measured between the
 steps. FLOPs are counted for the model's matrix products, forward and backward.
 
