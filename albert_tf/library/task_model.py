@@ -146,8 +146,7 @@ class TaskModel(NetworkModel):
         """Convert arguments to examples and their weights."""
         x, y, weights = self.unpacked(x, y, weights)
         examples = self.examples(x, y, part)
-        user_data.check_weights(weights, examples)
-        return examples, weights
+        return examples, user_data.checked_weights(weights, examples)
 
     def features(self, examples: Sequence[Any]) -> Features:
         """Return the features of examples."""

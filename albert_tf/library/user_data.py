@@ -229,11 +229,13 @@ def read_examples(task: Task, part: str, x: Any, y: Any) -> Sequence[Any]:
     return [dataclasses.replace(e, shares=row) for e, row in pairs]
 
 
-def check_weights(weights: Any, examples: Sequence) -> None:
-    """Raise `InputError` unless there is one finite weight for each example."""
+def checked_weights(weights: Any, examples: Sequence) -> np.ndarray | None:
+    """Return weights [N] or [N, 1] as [N], one finite weight per example."""
     if weights is None:
-        return
+        return None
     values = np.asarray(weights)
+    if values.shape[1:] == (1,):
+        values = values[:, 0]
     require(
         values.shape == (len(examples),)
         and values.dtype.kind in "biuf"
@@ -242,6 +244,7 @@ def check_weights(weights: Any, examples: Sequence) -> None:
         sample_weight=f"{values.dtype} {values.shape}",
         examples=len(examples),
     )
+    return values
 
 
 def class_numbers(

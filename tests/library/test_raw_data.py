@@ -212,13 +212,20 @@ def test_an_endless_generator_is_refused():
 
 
 @pytest.mark.parametrize(
-    "weights", [1.0, [1.0, np.nan], ["a", "b"], np.ones([2, 1]), [1, None]]
+    "weights", [1.0, [1.0, np.nan], ["a", "b"], np.ones([2, 2]), [1, None]]
 )
 def test_weights_are_a_number_for_each_example(weights):
     """There must be one finite weight for each example."""
-    user_data.check_weights([1, 0.5], ["a", "b"])
     with pytest.raises(InputError, match="finite number"):
-        user_data.check_weights(weights, ["a", "b"])
+        user_data.checked_weights(weights, ["a", "b"])
+
+
+@pytest.mark.parametrize("form", [list, np.array, tf.constant])
+def test_weights_may_be_a_column(form):
+    """Weights [N, 1] are read as [N], as next to ids."""
+    for values in ([1, 0.5], [[1], [0.5]]):
+        weights = user_data.checked_weights(form(values), ["a", "b"])
+        assert weights.tolist() == [1, 0.5]
 
 
 def test_weights_of_classes_are_by_name_where_names_are_numbers():
