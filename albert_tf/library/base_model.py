@@ -37,7 +37,12 @@ from albert_tf.library.changed_layers import (
 from albert_tf.library.preprocessor import KeepsTokenizer, Preprocessor
 from albert_tf.model.config import CONFIG_FILE, AlbertConfig
 from albert_tf.model.layers import TakesIds
-from albert_tf.serving.export import DESCRIPTION, ExportConfig, export_model
+from albert_tf.serving.export import (
+    DESCRIPTION,
+    FORMATS,
+    ExportConfig,
+    export_model,
+)
 from albert_tf.serving.signatures import ServingConfig
 from albert_tf.tasks.task import Task
 from albert_tf.text.added_pieces import with_pieces
@@ -397,10 +402,15 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
         """
         rule = "`export_dir` must name a folder."
         require(is_path(filepath), rule, export_dir=filepath)
+        to = str(format).removeprefix("tf_")  # Keras uses tf_saved_model
+        rule = f"`format` must be one of {', '.join(FORMATS)}."
+        require(to in FORMATS, rule, format=format)
+        names = sorted({"model_dir", "export_dir", "to"} & serving.keys())
+        rule = "Pass `filepath` and `format` instead. Received: "
+        require(not names, rule + ", ".join(names))
         with tempfile.TemporaryDirectory() as folder:
             model_dir = files.join(folder, "model")
             self.save(model_dir)
-            to = format.removeprefix("tf_")  # Keras uses tf_saved_model
             _export(
                 model_dir=model_dir, export_dir=str(filepath), to=to, **serving
             )

@@ -279,6 +279,24 @@ def test_an_export_has_the_format_and_settings(albert, monkeypatch, name, to):
     assert calls == [wanted, {"export_dir": "there", "to": "saved_model"}]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"format": "tflite"},
+            "^`format` must be one of saved_model, .*=tflite",
+        ),
+        ({"format": None}, "^`format` must be one of saved_model, .*=None"),
+        ({"to": "onnx"}, "^Pass `filepath` and `format` .*Received: to$"),
+        ({"model_dir": "x"}, "^Pass .*Received: model_dir$"),
+    ],
+)
+def test_an_export_has_a_legal_format(albert, tmp_path, arguments, message):
+    """Errors of `export` name the arguments `filepath` and `format`."""
+    with pytest.raises(InputError, match=message):
+        albert.export(tmp_path / "saved", **arguments)
+
+
 @pytest.mark.slow
 def test_a_functional_model_of_two(pretrained, tmp_path):
     """A model that calls two encoders on one input is trained and saved."""
