@@ -56,6 +56,9 @@ def test_two_stars_reach_every_depth(folder):
     for pattern in (f"{folder}/**", f"{folder}/**/*", f"{folder}/**/*.txt"):
         paths = files.glob(pattern, "`input_file`")
         assert paths == [f"{folder}/{name}" for name in names]
+    for first in ("s*", "?ub"):  # a pattern may precede the stars
+        paths = files.matches(f"{folder}/{first}/**/*.txt")
+        assert paths == [f"{folder}/{name}" for name in names[2:]]
     with pytest.raises(InputError, match="not `[*][*]`.*file://"):
         files.matches(f"file://{pattern}")
 
@@ -410,8 +413,21 @@ def test_glob_says_what_is_wrong(folder):
         assert f"a folder: {folder}/sub (did you mean {hint})" in str(
             error.value
         )
+    with pytest.raises(InputError, match=r"mean file://.*/sub/\*\?\)"):
+        files.glob(f"file://{folder}/s*", "`input_file`")
     with pytest.raises(InputError, match="must not be empty"):
         files.glob(" ,", "`input_file`")
+
+
+def test_a_caller_of_glob_selects_paths(folder):
+    """A caller may permit folders, and leave out paths that match a pattern."""
+    found = files.glob(
+        f"{folder}/*,{folder}/b.txt",
+        "`input_file`",
+        legal_folder=lambda path: path.endswith("sub"),
+        left_out=lambda pattern, path: "*" in pattern and "a.txt" in path,
+    )
+    assert found == [f"{folder}/b.txt", f"{folder}/sub"]
 
 
 HOLD = """

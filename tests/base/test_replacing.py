@@ -19,6 +19,7 @@ FORMS = (
     Contents(frozenset({"state"}), ("state", "ckpt-[0-9]*.json")),
     Contents(frozenset({"a/graph"}), ("a/graph", "a/part-*", "notes")),
     Contents(frozenset({"top/sub/graph"}), ("top/sub/graph",)),
+    Contents(frozenset({"one", "two"}), ("one", "two", "more")),
 )
 
 
@@ -42,7 +43,7 @@ def check(folder):
     "names",
     [
         *((), ("state",), ("state", "ckpt-12.json")),
-        *(("a/graph", "a/part-1"), ("top/sub/graph",)),
+        *(("a/graph", "a/part-1"), ("top/sub/graph",), ("one", "two")),
     ],
 )
 def test_what_a_program_wrote_may_go(names, tmp_path):
@@ -58,6 +59,7 @@ def test_what_a_program_wrote_may_go(names, tmp_path):
     ("names", "foreign"),
     [
         (("ckpt-12.json",), ["ckpt-12.json"]),
+        (("one", "more"), ["more", "one"]),
         (("state", "ckpt-1/mine.json"), ["ckpt-1/mine.json"]),
         (("state", "b/state"), ["b/state"]),
         (("state", "mine/"), ["mine/"]),
@@ -104,7 +106,12 @@ def folder(tmp_path):
 
 
 def test_files_to_overwrite_are_named(folder):
-    """The error names the setting, its folder and the files in the way."""
+    """The error names the setting, its folder and the files in the way.
+
+    Hidden files are not in the way.
+    """
+    (folder / ".hidden.txt").write_text("")
+    check_unused("output_dir", str(folder), ["*.txt"])
     check_unused("output_dir", str(folder), ["*.csv"])
     check_unused("output_dir", f"{folder}/new", ["*.txt"])
     (folder / "a.txt").write_text("")
@@ -154,6 +161,7 @@ def test_folders_of_killed_processes_are_removed(folder):
         files.write_bytes(f"{name}/file", b"")
     os.mkdir(f"{path}.tmp8-0123abcd")
     with atomic_folder(path, True) as living:
+        files.write_bytes(f"{living}/file", b"")
         with atomic_folder(path, True):
             pass
         assert os.path.isdir(living)
@@ -340,6 +348,16 @@ def test_the_current_folder_is_filled(folder, monkeypatch):
     with atomic_folder(".") as temporary:
         files.write_text(f"{temporary}/a/b", "ours")
     assert os.listdir() == ["a"] and os.path.samefile(".", path)
+
+
+def test_a_folder_around_the_current_one_is_filled(folder, monkeypatch):
+    """A program may stay in a subfolder of a folder that is replaced."""
+    inner = folder / "sub" / "inner"
+    inner.mkdir()
+    monkeypatch.chdir(inner)
+    with atomic_folder(str(folder / "sub"), True) as temporary:
+        files.write_text(f"{temporary}/inner/new", "")
+    assert os.listdir() == ["new"] and files.names(folder / "sub") == ["inner"]
 
 
 @pytest.mark.parametrize("path", ["/", "//", "a/", "a//", "a"])
