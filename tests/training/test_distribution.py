@@ -236,10 +236,11 @@ def test_mirrored_has_a_replica_for_each_device(number):
 def test_more_replicas_than_the_process_began_with_are_refused():
     """A process cannot add replicas after it has created logical devices.
 
-    TensorFlow creates logical CPUs only once.
+    TensorFlow creates logical CPUs only once. A later run may use fewer.
     """
     tf.zeros([])  # TensorFlow is in use
-    prepare_devices(DistributionConfig(num_cpu_replicas=4))
+    for number in (4, 2):
+        prepare_devices(DistributionConfig(num_cpu_replicas=number))
     with pytest.raises(InputError, match="num_cpu_replicas=5 after 4"):
         prepare_devices(DistributionConfig(num_cpu_replicas=5))
 
