@@ -130,7 +130,8 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
         # TensorFlow's eager state.
         graph = TextGraph(self.need_tokenizer(), self._piece_table())
         is_single = texts.shape.rank == 0
-        types = [getattr(x, "dtype", tf.string).name for x in columns]
+        columns = [tf.convert_to_tensor(x) for x in columns]
+        types = [x.dtype.name for x in columns]
         require({*types} == {"string"}, COLUMNS, types=", ".join(types))
         pieces = [graph(tf.reshape(x, [-1])) for x in columns]
         rows = graph.pack(*(*pieces, None)[:2], self.max_length)

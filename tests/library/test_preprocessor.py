@@ -204,3 +204,11 @@ def test_labels_are_not_texts(layer, columns, received):
     with pytest.raises(InputError, match=received) as error:
         dataset.map(layer)
     assert "(preprocessor(x), y)" in str(error.value)
+
+
+@pytest.mark.parametrize("form", [np.array, list])
+def test_the_pairs_in_map_may_be_constants(layer, form):
+    """In `map`, an array or a list may contain the pairs of a batch."""
+    dataset = tf.data.Dataset.from_tensor_slices(TEXTS).batch(len(TEXTS))
+    (found,) = dataset.map(lambda texts: layer(texts, form(PAIRS)))
+    agree(found, layer(TEXTS, PAIRS))
