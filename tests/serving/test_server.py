@@ -22,7 +22,7 @@ from tiny_records import serialized
 
 from albert_tf.base.errors import InputError
 from albert_tf.model.config import AlbertConfig
-from albert_tf.serving.server import ensure_fixed_size
+from albert_tf.serving.server import ensure_shape
 from albert_tf.tasks import losses
 from albert_tf.text.packing import INPUTS
 
@@ -237,12 +237,12 @@ def test_other_ranks_are_refused(signatures, name, text):
 def test_one_size_may_be_fixed(shape, fits):
     """If only the length is fixed, requests of any number of rows fit."""
     spec = tf.TensorSpec([None, 4], tf.int32, "input_ids")
-    size = tf.function(lambda x: ensure_fixed_size(spec, x), autograph=False)
+    size = tf.function(lambda x: ensure_shape(spec, x), autograph=False)
     size = size.get_concrete_function(tf.TensorSpec([None, None], tf.int32))
     if fits:
         assert size(tf.ones(shape, tf.int32)).shape == shape
         return
-    with pytest.raises(tf.errors.InvalidArgumentError, match="_of_fixed_size"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="_of_shape"):
         size(tf.ones(shape, tf.int32))
 
 
