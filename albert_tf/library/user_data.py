@@ -407,7 +407,9 @@ def with_label_numbers(
         labels = labels if first is None else first[1]
     shape = shape[:-1] if has_spare_axis(objective, labels) else shape
     dtype = tf.as_dtype(objective.label_dtype)
-    if labels.dtype != tf.string:
+    if labels.dtype == tf.string:  # a text may name several classes
+        shape = tf.TensorShape([None] * objective.label_rank)
+    else:
         zeros = np.zeros([2] * shape.rank, labels.dtype.as_numpy_dtype)
         dtype = tf.as_dtype(labels_of_ids(zeros, task, own_loss).dtype)
 

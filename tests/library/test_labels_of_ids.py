@@ -188,6 +188,22 @@ def test_sets_of_classes_of_ids_may_be_names(shallow):
         model.test_on_batch(ids, [["good"], ["bad", "dull"]])
 
 
+@pytest.mark.parametrize(
+    ("labels", "rows"),
+    [
+        (["good", "bad,good"], [[0, 1], [1, 1]]),
+        ([["good"], ["bad"]], [[0, 1], [1, 0]]),
+    ],
+)
+def test_a_data_set_of_ids_may_name_sets_of_classes(shallow, labels, rows):
+    """In a data set of ids, sets of classes may be names, as in arrays."""
+    model = compiled(Classifier, shallow, ["bad", "good"], multilabel=True)
+    ids = model.tokenizer(TEXTS)
+    wanted = model.test_on_batch(ids, np.array(rows))
+    data = tf.data.Dataset.from_tensor_slices((ids, labels)).batch(2)
+    assert model.evaluate(data, verbose=0) == pytest.approx(wanted)
+
+
 def test_numbers_of_ids_may_be_missing_only_for_your_own_loss(shallow):
     """For ids, a missing number is an error, unless your loss handles it."""
     model = compiled(Regressor, shallow)
