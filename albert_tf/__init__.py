@@ -57,6 +57,7 @@ FOREIGN = {
     "Backbone": "load",
     "ForMultipleChoice": "MultipleChoice",
     "MaskedLM": "load",
+    "Preprocessor": "Preprocessor",
     "QuestionAnswering": "QuestionAnswerer",
     "SentenceTransformer": "Embedder",
     "SequenceClassification": "Classifier",

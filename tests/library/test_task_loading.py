@@ -236,6 +236,11 @@ def test_weights_of_classes_may_be_of_numpy(classifier):
         (lambda: albert_tf.AlbertForSequenceClassification, "`Classifier`"),
         (lambda: albert_tf.AlbertForTokenClassification, "use `Tagger`"),
         (lambda: albert_tf.AlbertTextClassifier, "mean `Classifier`"),
+        (lambda: albert_tf.AlbertMaskedLMPreprocessor, "use `Preprocessor`"),
+        (
+            lambda: albert_tf.AlbertTextClassifierPreprocessor,
+            "use `Preprocessor`",
+        ),
         (lambda: albert_tf.Classifer, "did you mean `Classifier`"),
     ],
 )
