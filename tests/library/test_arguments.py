@@ -124,6 +124,19 @@ def test_the_last_examples_are_held_out(weights):
             TaskModel._divided(model, numbers, None, weights, 4, True, share)
 
 
+def test_only_training_shuffles_texts():
+    """Texts are shuffled in training if requested, but not in evaluation."""
+    model = fake(
+        weighted_examples=lambda x, y, weights, part: ([x, y, part], weights),
+        _in_memory=lambda *data: data,
+    )
+    how = ["a"], [1], [0.5], 4
+    train = TaskModel._arguments(model, *how, "train", "shuffle")
+    assert train == {"x": ([["a"], [1], "train"], [0.5], 4, "shuffle")}
+    others = TaskModel._arguments(model, *how, "eval")
+    assert others == {"x": ([["a"], [1], "eval"], [0.5], 4, False)}
+
+
 class Recorder:
     """A stand-in for a model; its methods return their arguments."""
 
@@ -289,6 +302,33 @@ def test_names_that_begin_with_an_underscore(shallow):
     for load in (Albert.load, Classifier.load):
         with pytest.raises(InputError, match="among .* Received: _foo=1$"):
             load(shallow, _foo=1)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (InputError("no row 7"), InputError),
+        (ValueError("no row 7"), tf.errors.InvalidArgumentError),
+    ],
+)
+def test_errors_in_data_sets_are_raised(models, error, kind):
+    """An `InputError` in a function of a data set keeps its type.
+
+    TensorFlow raises other errors of Python as its own.
+    """
+
+    def fail(ids):
+        raise error
+
+    def function(ids):
+        read = tf.numpy_function(fail, [ids], ids.dtype)
+        return {"input_ids": tf.ensure_shape(read, ids.shape)}
+
+    model = models[0]
+    model.compile()
+    data = tf.data.Dataset.from_tensors(IDS["input_ids"]).map(function)
+    with pytest.raises(kind, match="no row 7"):
+        model.predict(data, verbose=0)
 
 
 def test_the_first_unknown_keyword_is_reported():
