@@ -284,9 +284,10 @@ def test_weights_are_all_there(classifier, tmp_path):
     refuse(tmp_path, classifier, "unexpected module.albert.embeddings")
 
 
-def test_a_description_must_be_of_the_model(classifier, tmp_path):
-    """A `task.json` whose labels differ from the model's labels is rejected."""
-    update(classifier / "config.json", id2label={0: "a", 1: "b", 2: "c"})
+@pytest.mark.parametrize("labels", ["abc", ("fair", "bad", "good")])
+def test_a_description_must_be_of_the_model(classifier, labels, tmp_path):
+    """A `task.json` with other labels, or in another order, is rejected."""
+    update(classifier / "config.json", id2label=dict(enumerate(labels)))
     refuse(tmp_path, classifier, "`task.json` must describe the head")
 
 
