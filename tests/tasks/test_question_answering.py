@@ -71,6 +71,9 @@ def test_rows_are_question_and_window(words):
     long = task.features([asked("x", "is it so very good", "one")], words)
     assert long.tokens[:6].tolist()[1:5] == words.encode("is it so very")
     assert long.second_starts[0] == 6
+    # Its windows are as long as those of the truncated question.
+    short = task.features([asked("x", "is it so very", "one")], words)
+    np.testing.assert_array_equal(long.tokens, short.tokens)
 
 
 def test_windows_know_their_place_in_the_text(words):
