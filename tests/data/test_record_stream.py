@@ -1,10 +1,12 @@
 """Batches read without TensorFlow equal those of the input pipeline."""
 
+import dataclasses
 import itertools
 
 import numpy as np
 import pytest
 from tiny_corpus import make_records, write_corpus
+from tiny_records import serialized
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.records import input_pipeline, record_stream
@@ -65,6 +67,24 @@ def test_held_out_batches_are_those_of_the_pipeline(corpus):
     theirs = input_pipeline.eval_batches(folder, metadata, batch_size=SIZE)
     ours = RecordStream(folder, metadata, SEED).held_out(SIZE)
     assert_same(ours, theirs.as_numpy_iterator())
+
+
+def test_ids_of_a_large_vocabulary(corpus):
+    """With more than 65,536 pieces, ids in dynamic records have four bytes."""
+    folder = str(corpus / "dynamic")
+    metadata = read_metadata(folder)
+    stream = RecordStream(folder, metadata, SEED)
+    stream.metadata = dataclasses.replace(metadata, vocab_size=(1 << 16) + 1)
+    stream.mask = lambda positions, ids, starts, sizes: [ids] * 6
+    tokens = [1 << 16, 5, 7]
+    record = serialized(
+        token_ids=[np.array(tokens, "<i4").tobytes()],
+        word_starts=[b"\xe0"],
+        segment_lengths=[2, 1],
+        next_sentence_labels=[0],
+    )
+    ids = stream.batch([record], 0)["input_ids"][0]
+    assert ids[:3].tolist() == tokens and not ids[3:].any()
 
 
 def test_other_records_are_an_error(corpus):
