@@ -374,6 +374,26 @@ def test_the_type_of_ids_depends_on_the_vocabulary():
     assert (id_type(1 << 16), id_type((1 << 16) + 1)) == ("<u2", "<i4")
 
 
+def test_ids_of_a_large_vocabulary_are_stored(kinds, corpus, tmp_path):
+    """With more than 65,536 pieces, the records contain the same words."""
+    special, shift = 5, 1 << 16
+    lines = (corpus / "vocab.txt").read_text().splitlines()
+    lines[special:special] = [f"unused{i}" for i in range(shift)]
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("\n".join(lines) + "\n")
+    changes = {"single_segment_policy": "keep", "masking": "dynamic"}
+    large = tmp_path / "large"
+    run(corpus, large, vocab_file=vocabulary, **changes)
+
+    def tokens(folder, dtype):
+        records = map(tfrecord.parse, read(folder))
+        stored = [np.frombuffer(x["token_ids"][0], dtype) for x in records]
+        return sorted(ids.tolist() for ids in stored)
+
+    wanted = tokens(kinds / "dynamic", "<u2")
+    assert tokens(large, "<i4") == [[i + shift for i in x] for x in wanted]
+
+
 def test_a_function_is_quiet_after_its_last_call(monkeypatch):
     """A `Called` function becomes quiet 0.1 seconds after its last call ends.
 
