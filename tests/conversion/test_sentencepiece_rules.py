@@ -226,6 +226,7 @@ def test_splits_without_an_equivalent(rules, named, number):
     assert len(found) == number
 
 
+@pytest.mark.slow
 def test_normalizers_without_an_equivalent_are_named(tmp_path):
     """A reported difference names an unsupported normalizer."""
     rule = {"type": "Reversed"}

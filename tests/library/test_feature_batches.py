@@ -25,6 +25,7 @@ from albert_tf.tasks.features import Features
 PAIRS = [(f"question {i}", f"answer {i % 7}") for i in range(60)]
 
 
+@pytest.mark.slow
 def test_a_generator_goes_with_its_data_set():
     """A generator is freed with its data set, even if it is not exhausted."""
     data = np.arange(5)

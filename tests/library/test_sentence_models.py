@@ -238,6 +238,7 @@ def test_the_end_of_the_data_causes_no_warning(shallow, recwarn):
         model.fit(pairs, batch_size=2, steps_per_epoch=9, verbose=0)
 
 
+@pytest.mark.slow
 def test_rated_pairs_may_be_a_table(shallow):
     """A model's score is the same for rated pairs in any kind of table.
 

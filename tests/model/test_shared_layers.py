@@ -172,7 +172,7 @@ def mixed_step(layers):
     return len(casts), tf.nest.map_structure(lambda x: x.numpy(), made())
 
 
-@pytest.mark.slow_after(2)
+@pytest.mark.slow
 def test_layers_share_the_casts_of_their_kernels(monkeypatch):
     """In bfloat16, the six kernels are cast once, not in each layer.
 

@@ -51,8 +51,8 @@ def test_bfloat16_models_are_served_in_float32(pretrained_dir, tmp_path):
 
 
 SLOW_KINDS = (
-    *("classification", "regression", "embedding", "multiple_choice"),
-    "token_classification",
+    *("question_answering", "classification", "regression", "embedding"),
+    *("multiple_choice", "token_classification"),
 )
 
 
@@ -60,7 +60,6 @@ SLOW_KINDS = (
     "kind",
     [
         "pretrained",
-        "question_answering",
         *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW_KINDS),
     ],
 )

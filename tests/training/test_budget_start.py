@@ -204,6 +204,7 @@ def test_a_budget_chooses_ends_and_is_replayed(
     assert tiny.largest_difference(before, values(output)) == 0.0
 
 
+@pytest.mark.slow
 def test_a_complete_run_repeats_its_number_of_steps(
     data_dir, trained, tmp_path
 ):
