@@ -208,7 +208,7 @@ def test_batches_fit_replicas_and_micro_batches(train):
         ({"depth_schedule": "1:0.5,3"}, "must end with `num_hidden_layers`"),
         ({"depth_schedule": "1:0.01,2"}, "must have at least one step"),
         ({"data_dir": "{short}:0.5,{short}/none"}, "data_dir=.*none"),
-        ({"data_dir": "{short}:0.5,{dynamic}"}, "one kind of masking.*dynamic"),
+        ({"data_dir": "{short}:0.5,{dynamic}"}, "kind of masking.*dynamic"),
         ({"mask_schedule": "0.4:0.5,0.2"}, "mask_schedule=0.4.*with masks"),
         ({"positions": 8}, "max_seq_length=16"),
         ({"data_dir": "{short}:0.5,{bare}", "do_eval": True}, "held-out.*bare"),
