@@ -229,9 +229,8 @@ def test_a_file_has_both_programs_and_the_first_state(
         "optimizer/clock": [0.0, 0.0, 1.0],
     }
     assert about["flags"] == "--seed=1\n"
-    averages = {
-        name: f"optimizer/average/{name}" for name in step.trainer.weights
-    }
+    weights = step.trainer.weights
+    averages = {name: f"optimizer/average/{name}" for name in weights}
     assert about["averages"] == averages
     names = ["mlm_loss", "sop_loss", "mlm_accuracy", "sop_accuracy"]
     assert about["names"] == names
