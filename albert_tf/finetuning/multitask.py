@@ -1,4 +1,4 @@
-"""Training of several tasks that share an encoder, with mixed batches."""
+"""Train several tasks that share an encoder, with mixed batches."""
 
 import types
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Answers of an exported model, in the format that the playground displays.
+"""Answers from an exported model, in the format that the playground displays.
 
 The playground is a web page with a tool for each signature. A tool's function
 receives the signature's outputs for one row and the values of the form. The

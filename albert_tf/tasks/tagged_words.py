@@ -234,5 +234,5 @@ def column_in(
 
 
 def name_in_table(column: str, default: str) -> str:
-    """Return a requested column, or the default if it is "" or a number."""
+    """Return `column`, or the default if `column` is "" or a number."""
     return default if not column or column.isdecimal() else column

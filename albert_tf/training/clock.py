@@ -160,7 +160,7 @@ class Clock:
 
 @dataclasses.dataclass
 class BudgetClock(Clock):
-    """The clock of a run with a fixed number of seconds.
+    """The clock of a run with a time budget.
 
     Attributes:
       seconds: the time budget of the whole run.

@@ -151,7 +151,7 @@ class Released(Optimizer):
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        """Create an optimizer from a config, possibly of an earlier release."""
+        """Create an optimizer from a config of this or an earlier release."""
         config = dict(config)
         placement = config.pop("decay_placement", "update")
         rule = "Weight decay can only be part of the update."
