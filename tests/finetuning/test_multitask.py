@@ -431,6 +431,7 @@ def test_a_run_of_several_tasks_that_ends_early(
     assert contents(output) == before
 
 
+@pytest.mark.slow
 @eagerly()
 def test_metrics_of_several_tasks_are_of_the_current_weights(
     data_dir, shallow, tmp_path

@@ -124,7 +124,7 @@ def test_positions_are_in_the_rows(albert, positions):
     assert albert.masked_lm_logits(ids, [[0, 6]]).shape[:2] == (1, 2)
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_embed_uses_the_settings_of_an_embedding_model(
     shallow, tmp_path, pooling

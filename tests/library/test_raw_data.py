@@ -162,7 +162,7 @@ def test_missing_cells_of_a_series_are_none(dtype):
         assert user_data.listed(column, "y") == [1, None, 2]
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [None, 2])
 def test_a_generator_without_shapes_is_data(classifier, size):
     """Data without declared shapes lead to the same results as other data.

@@ -50,19 +50,14 @@ def test_bfloat16_models_are_served_in_float32(pretrained_dir, tmp_path):
     close(found["sequence_output"], wanted["sequence_output"])
 
 
-SLOW_KINDS = (
-    *("question_answering", "classification", "regression", "embedding"),
-    *("multiple_choice", "token_classification"),
+KINDS = (
+    *("pretrained", "question_answering", "classification", "regression"),
+    *("embedding", "multiple_choice", "token_classification"),
 )
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "pretrained",
-        *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW_KINDS),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
 def test_models_are_served_in_bfloat16(kind, pretrained_dir, tmp_path):
     """On request, models compute in bfloat16 and return float32."""
     folder = pretrained_dir

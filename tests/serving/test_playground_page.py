@@ -43,6 +43,7 @@ def page():
 
 
 # The fixture `address` lowers the limits for all later tests.
+@pytest.mark.slow
 def test_limits_are_the_documented_ones(page):
     """The limits equal the documented limits, and the page is not shared."""
     assert (page.MAX_CHARACTERS, page.MAX_BYTES) == (20_000, 250_000)

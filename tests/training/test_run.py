@@ -524,6 +524,7 @@ def test_a_run_that_begins_at_its_end_says_so(tmp_path, capsys):
     assert f"{message}after 20" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [1, -1])
 def test_an_older_checkpoint_names_folders(tmp_path, order):
     """Positions that an older checkpoint stores by folder are restored.
