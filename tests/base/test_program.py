@@ -52,15 +52,19 @@ def test_a_users_environment_wins(monkeypatch):
         assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == "0"
 
 
-# Imitates a library whose import is slow and swallows exceptions.
+# Imitates a library whose import is slow and swallows exceptions. Python runs a
+# handler only after a call of `sleep` if the signal arrives just before it.
 SLOW_LIBRARY = """
 import os, time
+def wait():
+    for _ in range(600):
+        time.sleep(0.1)
 os.write(1, b"importing\\n")
 try:
-    time.sleep(60)
+    wait()
 except BaseException:
     pass
-time.sleep(60)
+wait()
 """
 IN_PYTHON = """
 try:
