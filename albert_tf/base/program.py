@@ -243,33 +243,29 @@ def _define_or_word(
     name: str,
     default: Any,
     help: str,
-    table: flags.FlagValues,
+    flag_values: flags.FlagValues,
 ) -> None:
     is_switch = isinstance(parser, flags.BooleanParser)
     serializer = flags.ArgumentSerializer()
     flag = flags.Flag(
         _OrWord(parser), serializer, name, default, help, boolean=is_switch
     )
-    flags.DEFINE_flag(flag, table)
+    flags.DEFINE_flag(flag, flag_values)
 
 
 def _define_list(
-    name: str, default: Any, help: str, table: flags.FlagValues
+    name: str, default: Any, help: str, flag_values: flags.FlagValues
 ) -> None:
-    flags.DEFINE_list(name, list(default or ()), help, table)
-
-
-def _define(define: Callable, name: str, default: Any, help: str, table):
-    define(name, default, help, flag_values=table)
+    flags.DEFINE_list(name, list(default or ()), help, flag_values)
 
 
 # {key of `settings.FLAG_TYPES`: a function that defines a flag of this kind}
 DEFINERS: dict[tuple[type, ...], Callable] = {
-    (bool,): functools.partial(_define, flags.DEFINE_bool),
+    (bool,): flags.DEFINE_bool,
     (bool, str): functools.partial(_define_or_word, flags.BooleanParser()),
-    (int,): functools.partial(_define, flags.DEFINE_integer),
-    (float,): functools.partial(_define, flags.DEFINE_float),
-    (str,): functools.partial(_define, flags.DEFINE_string),
+    (int,): flags.DEFINE_integer,
+    (float,): flags.DEFINE_float,
+    (str,): flags.DEFINE_string,
     (tuple,): _define_list,
     (float, str): functools.partial(_define_or_word, flags.FloatParser()),
 }
@@ -344,7 +340,8 @@ class Program:
     def _define_in(self, table: flags.FlagValues) -> None:
         for name, field in self.fields().items():
             define = DEFINERS[types_of(field)]
-            define(name, self.default(field), field.metadata["help"], table)
+            help = field.metadata["help"]
+            define(name, self.default(field), help, flag_values=table)
         for alias, name in self.aliases.items():
             flags.DEFINE_alias(alias, name, table)
 
@@ -369,11 +366,9 @@ class Program:
         """
         if path is None:
             return values
-        table, path = (
-            flags.FlagValues(),
-            files.local_path("flagfile", str(path)),
-        )
+        table = flags.FlagValues()
         self._define_in(table)
+        path = files.local_path("flagfile", str(path))
         arguments = [f"--flagfile={path}"]
         rule = "`flagfile` must contain flags of this program"
         with input_errors((flags.Error, UnicodeError), rule, flagfile=path):

@@ -31,6 +31,8 @@ from albert_tf.tasks.tables import (
 from albert_tf.tasks.task import Task
 from albert_tf.text.packing import checked_texts, is_column
 
+ONE_WEIGHT = "`sample_weight` must have one finite number for each example."
+
 
 def listed(values: Any, name: str) -> list:
     """Convert a column to a list of plain Python values; decode bytes."""
@@ -229,6 +231,11 @@ def read_examples(task: Task, part: str, x: Any, y: Any) -> Sequence[Any]:
     return [dataclasses.replace(e, shares=row) for e, row in pairs]
 
 
+def are_finite(values: np.ndarray) -> bool:
+    """Return whether an array contains only finite numbers."""
+    return values.dtype.kind in "biuf" and bool(np.isfinite(values).all())
+
+
 def checked_weights(weights: Any, examples: Sequence) -> np.ndarray | None:
     """Return weights [N] or [N, 1] as [N], one finite weight per example."""
     if weights is None:
@@ -237,10 +244,8 @@ def checked_weights(weights: Any, examples: Sequence) -> np.ndarray | None:
     if values.shape[1:] == (1,):
         values = values[:, 0]
     require(
-        values.shape == (len(examples),)
-        and values.dtype.kind in "biuf"
-        and np.isfinite(values).all(),
-        "`sample_weight` must have one finite number for each example.",
+        values.shape == (len(examples),) and are_finite(values),
+        ONE_WEIGHT,
         sample_weight=f"{values.dtype} {values.shape}",
         examples=len(examples),
     )
@@ -301,15 +306,12 @@ def check_validation(data: Any, task: Task) -> None:
 
 def parsed_labels(rows: list, task: SentenceTask) -> np.ndarray:
     """Return labels as numbers, by the rules for the labels of texts."""
-    task = task.in_memory()
-    columns = task.table()
-    cells, shares = task.cells_and_shares(rows)
-    table = {name: [""] * len(rows) for name in columns.texts}
-    table[columns.label] = cells
-    examples = task.read("eval", InMemoryTable(table, "x", "y"))
-    return (
-        task.targets([e.label for e in examples]) if shares is None else shares
-    )
+    width = len(task.in_memory().table().texts)
+    text = "" if width == 1 else ("",) * width
+    examples = read_examples(task, "eval", [text] * len(rows), rows)
+    if examples[0].shares is not None:
+        return np.array([example.shares for example in examples])
+    return task.targets([example.label for example in examples])
 
 
 def label_array(y: Any, task: Task) -> np.ndarray:
@@ -380,11 +382,8 @@ def weights_of_ids(weights: Any) -> Any:
     if weights is None or tf.is_tensor(weights):
         return weights
     values = np.asarray(plain(weights))
-    require(
-        values.dtype.kind in "biuf" and np.isfinite(values).all(),
-        "`sample_weight` must have one finite number for each example.",
-        sample_weight=repr(values)[:60],
-    )
+    shown = repr(values)[:60]
+    require(are_finite(values), ONE_WEIGHT, sample_weight=shown)
     return values
 
 

@@ -289,8 +289,9 @@ class AlbertNetwork(TakesIds, ConfiguredLayer):
             if isinstance(x, np.ndarray) and x.size:
                 rule = f"`{name}` must be from 0 to {size - 1}, because the "
                 rule += f"model's `{field}` is {size}."
-                legal = 0 <= x.min() and x.max() < size
-                require(legal, rule, smallest=x.min(), largest=x.max())
+                first, last = x.min(), x.max()
+                legal = 0 <= first and last < size
+                require(legal, rule, smallest=first, largest=last)
 
     def named_inputs(self, inputs, extra, further=None):
         extra = {name: x for name, x in extra.items() if x is not None}

@@ -12,6 +12,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.library.models import (
     Classifier,
     MultipleChoice,
+    PairClassifier,
     Regressor,
     Tagger,
 )
@@ -73,6 +74,15 @@ def test_validation_labels_of_ids_have_many_forms(classifier, wanted):
     data = ids, labels, WEIGHTS
     fitted = classifier.fit(ids, labels, validation_data=data, verbose=0)
     assert fitted.history["val_loss"] == [wanted]
+
+
+def test_labels_of_ids_of_pairs_may_be_names(shallow):
+    """For ids of pairs too, labels may be names."""
+    model = compiled(PairClassifier, shallow, ["bad", "good"])
+    ids = model.tokenizer(TEXTS, TEXTS[::-1])
+    wanted = model.test_on_batch(ids, np.array([1, 0]))
+    assert model.test_on_batch(ids, ["good", "bad"]) == wanted
+    assert model.test_on_batch(ids, ["bad", "good"]) != wanted
 
 
 def test_numbers_of_ids_are_never_names(shallow):
