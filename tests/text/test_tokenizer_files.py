@@ -62,14 +62,16 @@ def test_compiled_rules_are_read(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "change", ["setting", "pieces", "unicode", "none", "bit"]
+    "change",
+    ["setting", "pieces", "unicode", "sentencepiece", "none", "bit"],
 )
 def test_compiled_rules_of_something_else_are_ignored(
     change, tmp_path, monkeypatch
 ):
-    """Rules of a different vocabulary, setting or Unicode version are replaced.
+    """Rules of a different vocabulary, setting or version are replaced.
 
-    Damaged and missing rules are also compiled anew.
+    The versions are those of Unicode and SentencePiece. Damaged and missing
+    rules are also compiled anew.
     """
     english().save(str(tmp_path))
     monkeypatch.setattr(SentencePieceTokenizer, "_compile", no_compiling)
@@ -79,6 +81,8 @@ def test_compiled_rules_of_something_else_are_ignored(
         (tmp_path / "spiece.model").write_bytes(proto.SerializeToString())
     elif change == "unicode":
         monkeypatch.setattr("unicodedata.unidata_version", "1.0")
+    elif change == "sentencepiece":
+        monkeypatch.setattr("sentencepiece.__version__", "0.1")
     elif change == "none":
         (tmp_path / "compiled_rules.bin").unlink()
     elif change == "bit":
@@ -244,6 +248,12 @@ def test_a_vocabulary_that_windows_saved(tmp_path):
     # Google's Chinese vocabulary has a line separator as a piece.
     lines = vocabulary_lines("a b\r\n\u2028\r\nc\n ".encode())
     assert lines == ["a", "\u2028", "c"]
+
+
+def test_a_blank_line_of_a_vocabulary_has_an_id():
+    """Blank lines are pieces, so that later ids stay; the last is dropped."""
+    assert vocabulary_lines(b"a\n\nb\n") == ["a", "", "b"]
+    assert vocabulary_lines(b"a\nb\n\n") == ["a", "b", ""]
 
 
 @pytest.mark.parametrize("content", [b"", b"no model", b"\x0a\x03abc"])

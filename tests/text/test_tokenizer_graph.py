@@ -102,11 +102,11 @@ def test_a_character_that_is_kept_or_dropped_is_no_space(charsmap):
 
 def test_special_pieces_may_have_any_ids():
     """Rows have the vocabulary's ids for [CLS], [SEP] and [PAD]."""
-    pieces = "the cat [MASK] [SEP] [UNK] [CLS] [PAD] at".split()
+    pieces = "the kitten [MASK] [SEP] [UNK] [CLS] [PAD] at".split()
     content = "\n".join(pieces).encode()
     tokenizer = WordPieceTokenizer(content, TextConfig())
     rows = [[5, 0, 1, 3, 7, 3], [5, 0, 3, 6, 6, 6]]
-    texts, pairs = ["the cat", "the"], ["at", ""]
+    texts, pairs = ["the kitten", "the"], ["at", ""]
     assert tokenizer(texts, pairs)["input_ids"].tolist() == rows
     graph = TextGraph(tokenizer)
     ids = [graph(encoded(x)) for x in (texts, pairs)]
@@ -115,8 +115,8 @@ def test_special_pieces_may_have_any_ids():
     masks = [[1] * 6, [1] * 3 + [0] * 3]
     assert found["input_mask"].numpy().tolist() == masks
     assert tokenizer.decode(rows[1]) == "the"
-    assert tokenizer.encode_masked("cat [MASK] the") == [1, 2, 0]
-    masked = graph.encode_masked(encoded(["cat [MASK] the"]))
+    assert tokenizer.encode_masked("kitten [MASK] the") == [1, 2, 0]
+    masked = graph.encode_masked(encoded(["kitten [MASK] the"]))
     assert masked.to_list() == [[1, 2, 0]]
 
 

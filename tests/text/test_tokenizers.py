@@ -154,7 +154,8 @@ def test_wordpiece_offsets():
         ("中文the「文」", {}, "中 文 the 「 文 」"),
         ("the,the-un!", {}, "the , the - un !"),
         ("theun", {}, "[UNK]"),
-        ("a\tb\u2028a\u00a0a", {}, "a [UNK] a a"),
+        ("a\tb\u2028a\u2029a\u00a0a", {}, "a [UNK] a a a"),
+        ("caﬁ", {}, "[UNK]"),  # ligatures are not decomposed
         ("a\u00ada\x00a\ufffda\x1ca", {}, "a ##a ##a ##a ##a"),
         ("a\ud800a", {}, "a ##a"),
         ("a" * 200, {}, " ".join(["a"] + ["##a"] * 199)),
@@ -168,6 +169,14 @@ def test_wordpiece_table(text, options, wanted):
     """Pieces match a table worked out by hand from the released rules."""
     tokenizer = chinese(**options)
     assert tokenizer.pieces(tokenizer.encode(text)) == wanted.split()
+
+
+def test_words_are_cached_within_a_limit(monkeypatch):
+    """The cache of words stays small, and ids do not depend on it."""
+    monkeypatch.setattr(wordpiece, "MAX_CACHED_WORDS", 2)
+    tokenizer, text = chinese(), "the cafe un the 中 cafe a the"
+    assert tokenizer.pieces(tokenizer.encode(text)) == text.split()
+    assert 0 < len(tokenizer._model._cache) <= 2
 
 
 def test_special_ids_are_the_released_ones():
