@@ -83,6 +83,8 @@ def test_questions_without_an_answer(tmp_path):
     marked = question("a", [], is_impossible=True)
     found = read(tmp_path, marked, question("b", []), part="eval")
     assert [q.answers for q in found] == [(), ()]
+    del marked["answers"]
+    assert read(tmp_path, marked)[0].answers == ()
     unknown = {"id": "c", "question": "Who?"}
     found = read(tmp_path, unknown, question("d", []), part="predict")
     assert [q.answers for q in found] == [None, None]
@@ -96,6 +98,8 @@ def test_questions_without_an_answer(tmp_path):
     ("broken", "parts"),
     [
         (question("a", []), ["question a", "squad-2.0"]),
+        (question("a", [], is_impossible=True), ["question a", "squad-2.0"]),
+        (question("a", is_impossible=True), ["question a", "`is_impossible`"]),
         (question("a", is_impossible="no"), ["question a", "must be true or"]),
         (
             {"id": "a", "question": 3, "answers": []},
@@ -103,6 +107,10 @@ def test_questions_without_an_answer(tmp_path):
         ),
         ({"id": "a", "question": "x"}, ["question a", "`answers`"]),
         (question("a", [("cat", "2")]), ["question a", "`answer_start`"]),
+        (
+            question("a") | {"answers": {"text": ["cat"], "answer_start": []}},
+            ["question a", "every answer must have an `answer_start`"],
+        ),
         ({"question": "x"}, ["data[0]", "`id`"]),
     ],
 )
@@ -141,7 +149,9 @@ def test_an_answer_in_another_unicode_form(tmp_path):
 
 def test_all_questions_that_do_not_fit_are_listed(tmp_path):
     """One error lists all missing and contradictory answers."""
-    rows = [question(f"q{i}", [(f"bird {i}", 2)]) for i in range(30)]
+    rows = [
+        question(f"q{i}", [(f"bird {i}", 2), ("fish", 9)]) for i in range(30)
+    ]
     rows += [question("ok"), question("no", is_impossible=True)]
     with pytest.raises(InputError, match="remove 31 questions") as error:
         read(tmp_path, *rows)
@@ -198,20 +208,26 @@ WAYS = [
 @pytest.mark.parametrize("ending", [".jsonl", ".csv", ".tsv"])
 @pytest.mark.parametrize("answers", WAYS)
 def test_questions_of_a_table(tmp_path, ending, answers, capsys):
-    """Each row is a question; answers are texts, with or without offsets."""
+    """Each row is a question; answers are texts, with or without offsets.
+
+    Without a column `id`, questions are numbered.
+    """
     path = tmp_path / f"t{ending}"
     row = {"question": "Who?", "context": CONTEXT, "answers": answers}
-    none = row | {"answers": ""}
+    rows, names = [row, row | {"answers": ""}], ("0", "1")
+    if isinstance(answers, list):
+        names = ("n3", "n1")
+        rows = [x | {"id": i} for x, i in zip(rows, names, strict=True)]
     if ending == ".jsonl":
-        text = "\n".join(map(json.dumps, (row, none)))
+        text = "\n".join(map(json.dumps, rows))
     else:
         with open(path, "w", newline="") as file:
             mark = {"delimiter": "," if ending == ".csv" else "\t"}
             if ending == ".tsv":
                 mark |= {"quoting": csv.QUOTE_NONE, "quotechar": None}
-            writer = csv.DictWriter(file, row, **mark)
+            writer = csv.DictWriter(file, rows[0], **mark)
             writer.writeheader()
-            for cells in (row, none):
+            for cells in rows:
                 value = cells["answers"]
                 if not isinstance(value, str):
                     value = json.dumps(value)
@@ -220,7 +236,7 @@ def test_questions_of_a_table(tmp_path, ending, answers, capsys):
     path.write_text(text)
     first, second = Reader(str(path), "train", True).questions()
     assert first.answers == ("cat",) and first.span == (2, 5)
-    assert (first.id, second.id, second.answers) == ("0", "1", ())
+    assert (first.id, second.id, second.answers) == (*names, ())
     assert not capsys.readouterr().out  # an unknown start is not wrong
     path.write_text(text.replace(CONTEXT, "The dog slept."))
     with pytest.raises(InputError, match=rf"t\{ending}:[12]: an answer must"):
@@ -229,7 +245,7 @@ def test_questions_of_a_table(tmp_path, ending, answers, capsys):
 
 def test_a_text_that_looks_like_json_is_an_answer(tmp_path):
     """Only lists and objects that contain answers are read as JSON."""
-    for text in ("5", '"cat"', "[1]", "{x", "true"):
+    for text in ("5", '"cat"', "[1]", "{x", "true", '["cat", 1]'):
         path = tmp_path / "t.jsonl"
         row = {"question": "q", "context": f"a {text}.", "answers": text}
         path.write_text(json.dumps(row))

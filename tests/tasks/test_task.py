@@ -60,7 +60,7 @@ LONG = {"max_seq_length": 16, "max_query_length": 4}
         (
             "squad-1.1",
             LONG | {"doc_stride": 9},
-            ("null_score_diff_threshold", None, 1.0),
+            ("null_score_diff_threshold", None, 0.0),
         ),
         ("squad-1.1", LONG | {"doc_stride": 9}, ("temperature", None, 0.1)),
         ("rte", {}, ("doc_stride", None, 8)),
