@@ -1,15 +1,23 @@
-"""No entity extends beyond its text, or further than the tags allow."""
+"""Words, tags and entities in served texts equal those in Python."""
 
 import dataclasses
+import functools
 import itertools
 
+import numpy as np
 import pytest
 import tensorflow as tf
-from exporting import model_dir, server_of, strings
+from exporting import close, model_dir, server_of, strings
+from hypothesis import example, given
+from hypothesis import strategies as st
+from properties import examples, texts
 
-from albert_tf.serving.entities import Entities
+from albert_tf.serving.entities import Entities, WordGraph, Words
+from albert_tf.serving.signatures import make_windows
+from albert_tf.tasks import features
 from albert_tf.tasks.conll import entity_spans
 from albert_tf.tasks.registry import find
+from albert_tf.tasks.tagged_words import word_spans
 
 TAGS = ("O", "B-X", "I-X", "E-X", "S-X")
 TEXTS = ("night day", "walks", "", "day")
@@ -23,6 +31,61 @@ def server(pretrained_dir, tmp_path_factory):
     folder = tmp_path_factory.mktemp("entities") / "model"
     model_dir(folder, pretrained_dir, task)
     return server_of(folder)
+
+
+SPLIT = ("O'Neil—中文s! ", "s", "", " \u3000", "a\x1cb  ,c")
+SPLIT_SPANS = [
+    [(0, 1), (1, 2), (2, 6), (6, 7), (7, 8), (8, 9), (9, 10), (10, 11)],
+    [(0, 1)],
+    *([], []),
+    [(0, 1), (2, 3), (5, 6), (6, 7)],
+]
+
+
+word_graph = functools.cache(WordGraph)
+
+
+@examples(10)
+@given(batch=st.lists(texts("she", "中文", ", "), max_size=4))
+@example(batch=SPLIT)
+def test_words_of_the_graph(batch):
+    """The graph splits each text of a batch into the same words as Python."""
+    spans = (x.to_list() for x in word_graph()(strings(batch)))
+    found = [[*zip(*row, strict=True)] for row in zip(*spans, strict=True)]
+    assert found == list(map(word_spans, batch))
+    assert found == SPLIT_SPANS or batch != SPLIT
+
+
+def test_the_tag_of_a_word_is_from_its_best_window(server):
+    """A word's tag is that of its first piece in the window with most context.
+
+    Its probability is the largest of the softmax of the logits.
+    """
+    numbers, size, stride = [9, 0, 4, 14], 6, 2
+    ids = tf.RaggedTensor.from_row_lengths(tf.range(sum(numbers)), numbers)
+    windows = make_windows(
+        ids, tf.fill([4], tf.constant(size, tf.int64)), stride
+    )
+    rng = np.random.default_rng(3)
+    shape = [windows.token_indices.nrows(), size + 2, len(TAGS)]
+    logits = rng.normal(0, 3, shape).astype(np.float32)
+    chosen, row = [], 0
+    for number in numbers:
+        starts = features.make_windows(number, size, stride) or [(0, 0)]
+        best = features.best_windows(number, starts)
+        chosen += [
+            logits[row + window, piece - starts[window][0] + 1]
+            for piece, window in enumerate(best)
+        ]
+        row += len(starts)
+    pieces = [0, 2, 3, 8, 10, 12, 13, 20, 26]
+    words = Words(None, None, None, None, tf.constant(pieces), windows)
+    tags, shares = Entities(server.encoder, None, server.task)._tags(
+        tf.constant(logits), words
+    )
+    weights = np.exp(np.array(chosen)[pieces])
+    assert tags.numpy().tolist() == weights.argmax(axis=1).tolist()
+    close(shares, weights.max(axis=1) / weights.sum(axis=1))
 
 
 def set_tag(server, tag):
@@ -48,11 +111,11 @@ def test_every_word_has_one_tag(server, tag, first):
     rest = [] if tag == "O" else [["walks"], [], ["day"]]
     wanted = [first, *rest] if rest else [[]] * 4
     counts = found["entity_count"].numpy().tolist()
-    assert counts == [len(texts) for texts in wanted]
-    for row, texts in enumerate(wanted):
-        entities = found["entities"][row, : len(texts)].numpy()
-        assert [x.decode() for x in entities] == texts
-        for i, text in enumerate(texts):
+    assert counts == [len(names) for names in wanted]
+    for row, names in enumerate(wanted):
+        entities = found["entities"][row, : len(names)].numpy()
+        assert [x.decode() for x in entities] == names
+        for i, text in enumerate(names):
             span = slice(found["starts"][row, i], found["ends"][row, i])
             assert TEXTS[row][span] == text
 
