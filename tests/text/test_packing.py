@@ -95,6 +95,8 @@ def test_inputs_for_texts_and_pairs():
     assert found["input_mask"].tolist() == [[1, 1, 1, 1, 0, 0], [1] * 6]
     assert found["segment_ids"].tolist() == [[0] * 6, [0, 0, 0, 1, 1, 1]]
     assert {x.dtype for x in found.values()} == {np.dtype("int32")}
+    with pytest.raises(InputError, match="texts=1, text_pairs=0$"):
+        tokenizer(["the"], [])
     shapes = [
         tokenizer(["the cat"]),
         tokenizer(["the cat"], max_length=3),

@@ -193,6 +193,14 @@ def test_decoding_returns_the_normalized_text(kind, text):
         assert found == wanted
 
 
+def test_byte_pieces_are_decoded():
+    """The byte pieces of a character are words, and decode to the character."""
+    tokenizer = tokenizer_of("bytes")
+    ids = tokenizer.encode("the 中 cat")
+    assert {"<0xE4>", "<0xB8>", "<0xAD>"} <= {*tokenizer.pieces(ids)}
+    assert tokenizer.decode(ids) == "the 中 cat"
+
+
 @pytest.mark.parametrize("kind", ["english", "english, cased", "chinese"])
 @examples(40)
 @given(text=st.text(st.characters(exclude_categories=[]), max_size=9))

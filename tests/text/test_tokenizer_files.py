@@ -61,6 +61,17 @@ def test_compiled_rules_are_read(tmp_path, monkeypatch):
     assert copied.with_rules == tokenizer.with_rules
 
 
+def test_rules_of_wordpiece_are_saved_if_compiled(tmp_path, monkeypatch):
+    """WordPiece needs compiled rules only for offsets and for graphs."""
+    tokenizer, folders = chinese(), [tmp_path / "a", tmp_path / "b"]
+    tokenizer.save(str(folders[0]))
+    rules = tokenizer.with_rules
+    tokenizer.save(str(folders[1]))
+    monkeypatch.setattr(type(tokenizer), "_compile", no_compiling)
+    loaded = [load_saved_tokenizer(str(folder)) for folder in folders]
+    assert [x.with_rules for x in loaded] == [b"compiled anew", rules]
+
+
 @pytest.mark.parametrize(
     "change",
     ["setting", "pieces", "unicode", "sentencepiece", "none", "bit"],

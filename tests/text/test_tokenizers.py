@@ -19,7 +19,11 @@ from albert_tf.text import wordpiece
 from albert_tf.text.normalization import DIGIT_COMMA, TextConfig, normalize
 from albert_tf.text.packing import pack, truncate_pair
 from albert_tf.text.sentencepiece_models import CONTROL, NORMAL, UNUSED
-from albert_tf.text.tokenizers import SentencePieceTokenizer, Tokenizer
+from albert_tf.text.tokenizers import (
+    SentencePieceTokenizer,
+    Tokenizer,
+    WordPieceTokenizer,
+)
 from albert_tf.text.vocabulary import Vocabulary
 
 # A text, and its pieces under each variant of the digit-comma rule.
@@ -229,7 +233,7 @@ def test_word_starts():
         (lambda t: t.pieces(["the"]), "ids\\[0\\]=the"),
         (lambda t: t.decode(np.array([[5], [6]])), "one row.*ids\\[0\\]="),
         (lambda t: t.decode([5, -100]), "ids\\[1\\]=-100"),
-        (lambda t: t.decode([999999]), "ids\\[0\\]=999999"),
+        (lambda t: t.decode([t.vocab_size]), "ids from 0 to .*ids\\[0\\]="),
         (lambda t: t.decode(5), "`ids` must be one row.*ids=5"),
     ],
 )
@@ -258,6 +262,17 @@ def test_pieces_without_text_are_not_words():
     proto.pieces.add(piece="old", type=UNUSED)
     t = SentencePieceTokenizer(proto.SerializeToString(), TextConfig())
     assert t.not_words.tolist() == [*range(5), size, size + 2]
+
+
+def test_words_that_look_like_unused_pieces():
+    """In WordPiece, only `[unused` and a number, in brackets, is unused.
+
+    A piece continues a word only if it begins with `##`.
+    """
+    pieces = [*WORDPIECES, "[unused99]", "[unused]", "unused9", "#", "#a"]
+    t = WordPieceTokenizer("\n".join(pieces).encode(), TextConfig())
+    assert t.not_words.tolist() == [*range(6), len(WORDPIECES)]
+    assert t.word_starts[len(WORDPIECES) :].all()
 
 
 @pytest.mark.parametrize("make", [english, chinese])
