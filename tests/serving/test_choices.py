@@ -98,10 +98,11 @@ def test_a_request_has_at_least_one_choice(folder):
 
 
 def test_rows_must_agree(folder):
-    """Two contexts for a single row of choices raise an error."""
+    """Any unequal numbers of contexts, questions and rows raise an error."""
     server = server_of(folder)
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match="same number of rows"
-    ):
-        two = strings(CONTEXTS[:2]), strings(QUESTIONS[:2])
-        server.call("choose", *two, tf.constant([["a"]]))
+    for a, b, c in ((2, 2, 1), (2, 1, 2), (1, 2, 2)):
+        texts = strings(CONTEXTS[:a]), strings(QUESTIONS[:b])
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="same number of rows"
+        ):
+            server.call("choose", *texts, tf.constant([["a"]] * c))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from exporting import (
+    LENGTH,
     TEXTS,
     close,
     concrete,
@@ -260,8 +261,13 @@ def test_settings_must_fit_the_model(pretrained_dir, tokenizer, tmp_path):
 
 
 def test_shorter_inputs_can_be_asked_for(pretrained_dir, tokenizer):
-    """Texts are truncated to `max_seq_length`, as in training."""
+    """Texts are truncated to `max_seq_length`, as in training.
+
+    Rows of ids may still be as long as the model's positions allow.
+    """
     server = server_of(pretrained_dir, max_seq_length=8)
+    ids = tf.ones([2, LENGTH], tf.int32)
+    assert server.call("ids", ids, ids, ids)["pooled_output"].shape[0] == 2
     found = server.call("tokenize_pair", strings(TEXTS), strings(TEXTS[::-1]))
     wanted = packed(tokenizer, TEXTS, TEXTS[::-1], length=8)[0]
     np.testing.assert_array_equal(found["input_ids"], wanted)

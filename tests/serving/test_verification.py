@@ -143,6 +143,10 @@ def test_differences(found, size, share):
     outputs = {"n": np.array([3]), "x": np.array(found, np.float32)}
     expected = {"n": np.array([4]), "x": wanted}
     assert [*verification.differences(outputs, expected)] == [got]
+    more = {"z": half} | outputs
+    assert [*verification.differences(more, expected)] == [got]
+    with pytest.raises(InputError, match="must have every.*missing=z$"):
+        next(verification.differences(outputs, expected | {"z": half}))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny
-from tiny_questions import CONTEXT, EXAMPLES, asked, make_task
+from tiny_questions import CONTEXT, EXAMPLES, asked, make_task, write_squad
 
 from albert_tf.base.errors import InputError
 from albert_tf.tasks.batches import evaluation_batches
@@ -299,9 +299,17 @@ def test_an_empty_context(words):
     assert found.best == [Answer("", -1e6, -1e6, (0, 0))]
 
 
-def test_own_questions_say_whether_all_have_answers():
-    """If any question is unanswerable, the metrics are SQuAD 2.0's."""
+def test_own_questions_say_whether_all_have_answers(tmp_path):
+    """If any question is unanswerable, the metrics are SQuAD 2.0's.
+
+    A task of SQuAD 1.1 does not accept such a question.
+    """
     own = find("question_answering")
+    path = write_squad(tmp_path / "f.json", [("a film", "film"), ("a", "")])
+    answers = [question.answers for question in own.read("train", path)]
+    assert answers == [("film",), ()]
+    with pytest.raises(InputError, match="question q1: .*squad-2.0"):
+        find("squad-1.1").read("train", path)
     assert own.fitted(EXAMPLES).scoring == "squad2"
     fitted = own.fitted(EXAMPLES[:2])
     assert (fitted.scoring, fitted.impossible) == ("squad1", False)
