@@ -179,10 +179,10 @@ def _remove_leftovers(path: str) -> None:
 
 @contextlib.contextmanager
 def folder_beside(path: str) -> Iterator[str]:
-    """Yield a temporary folder on the disk of a local file that replaces it.
+    """Yield a temporary folder beside a local path, which may not exist.
 
-    The folder is removed after the block or, if the process is killed, by the
-    next call.
+    Unless the block renames the folder, it is removed after the block or, if
+    the process is killed, by the next call.
     """
     path = os.path.abspath(path)
     temporary = files.unfinished(path)
@@ -229,20 +229,16 @@ def atomic_folder(path: str, replace: bool = False) -> Iterator[str]:
     files.make_folder(parent)
     writable = os.access(parent, os.W_OK)
     require(writable, "A new folder's parent must be writable.", folder=path)
-    temporary, old = files.unfinished(path), files.unfinished(f"{path}.old")
-    with interrupts.cleaning_up():
+    old = files.unfinished(f"{path}.old")
+    with folder_beside(path) as temporary:
+        yield temporary
+        require(replace or files.is_free(path), rule, folder=path)
         try:
-            with files.locked(temporary, "folder"):
-                yield temporary
-                require(replace or files.is_free(path), rule, folder=path)
-                if files.exists(path):
-                    files.rename(path, old)
-                files.rename(temporary, path)
+            if files.exists(path):
+                files.rename(path, old)
+            files.rename(temporary, path)
         finally:
-            if files.exists(temporary):
-                files.remove_folder(temporary)
             if files.exists(old) and not files.exists(path):
                 files.rename(old, path)
-    if files.exists(old):
-        files.remove_folder(old)
-    _remove_leftovers(path)
+        if files.exists(old):
+            files.remove_folder(old)
