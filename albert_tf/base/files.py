@@ -301,12 +301,12 @@ def locked(folder: str, name: str) -> Iterator[bool]:
         os.close(number)
 
 
-def unmoved(folder: str, name: str) -> Callable[[], None]:
-    """Return a function that fails unless a local folder is still in place.
+def unmoved(folder: str) -> Callable[[], None]:
+    """Return a function that fails unless `output_dir` is still in place.
 
     Without this check, a program would continue in a new, incomplete folder.
     The function never fails if the folder is remote, or is missing when
-    `unmoved` is called. `name` is the setting that names the folder.
+    `unmoved` is called.
     """
 
     def identity() -> tuple[int, int] | None:
@@ -317,10 +317,10 @@ def unmoved(folder: str, name: str) -> Callable[[], None]:
     first = identity()
 
     def check() -> None:
-        rule = f"`{name}` was moved, replaced or removed while a run was "
+        rule = "`output_dir` was moved, replaced or removed while a run was "
         rule += "writing to it; to resume, move it back and repeat the command."
         with contextlib.suppress(OSError):  # the disk may be unavailable
-            require(first in (None, identity()), rule, **{name: folder})
+            require(first in (None, identity()), rule, output_dir=folder)
 
     return check
 

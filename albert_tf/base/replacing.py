@@ -97,18 +97,17 @@ def check_replaceable(
     _require_none(foreign, name, folder, rule)
 
 
-def check_unused(name: str, folder: str, patterns: Iterable[str]) -> None:
-    """Raise `InputError` if a folder contains files that match any pattern.
+def check_unused(folder: str, patterns: Iterable[str]) -> None:
+    """Raise `InputError` if `output_dir` has files that match any pattern.
 
     Args:
-      name: the setting that names the folder.
       folder: the folder to which a program is about to write; it may be new.
       patterns: patterns of the names of the program's files.
     """
     used = names_like(patterns, folder)
-    rule = f"`{name}` must not contain files that this program would "
+    rule = "`output_dir` must not contain files that this program would "
     rule += "overwrite; choose another folder."
-    _require_none(used, name, folder, rule)
+    _require_none(used, "output_dir", folder, rule)
 
 
 def _upload(folder: str, path: str) -> None:

@@ -280,7 +280,7 @@ def check_results(
         output_dir=f"{folder} with {', '.join(stored)}",
     )
     if "task" not in metrics and not is_finetuned(folder):
-        check_unused("output_dir", folder, RESULT_FILES)
+        check_unused(folder, RESULT_FILES)
 
 
 def stored_metrics(folder: str) -> Metrics:

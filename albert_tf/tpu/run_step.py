@@ -260,7 +260,7 @@ class Run:
         self.position = next(positions, new)
         self.history = History(self.folder, self.step)
         self.progress = Progress(self.last, self.step)
-        self.check_folder = files.unmoved(self.folder, "output_dir")
+        self.check_folder = files.unmoved(self.folder)
         self.finite = FiniteSteps(self.settings["on_nonfinite"] == "skip")
         if self.last_good:
             self._resume()
@@ -446,7 +446,7 @@ def claim(config: RunStepConfig, info: dict, is_new: bool) -> None:
     config_path = files.join(folder, "albert_config.json")
     stored = files.read_optional_json(folder, "albert_config.json")
     if is_new and not stored:
-        check_unused("output_dir", folder, RUN_FILES)
+        check_unused(folder, RUN_FILES)
     different = [
         f"{name}={stored[name]} instead of {value}"
         for name, value in info["config"].items()

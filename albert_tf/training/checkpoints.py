@@ -326,7 +326,7 @@ def create_model_dir(model_dir: str, config: AlbertConfig) -> None:
     """
     check_claim(model_dir, config)
     if not files.exists(files.join(model_dir, CONFIG_FILE)):
-        check_unused("output_dir", model_dir, RUN_FILES)
+        check_unused(model_dir, RUN_FILES)
     config.save(model_dir)
 
 

@@ -113,7 +113,7 @@ class Run:
         self.ended_early, self.stopped_by = False, ""
         self.seconds: dict[str, float] = {}
         self.compiled: set[tuple] = set()
-        unmoved = files.unmoved(output_dir, "output_dir")
+        unmoved = files.unmoved(output_dir)
         self.check_folder = check_folder or unmoved
 
     def _require_same_step(self) -> None:

@@ -272,9 +272,9 @@ def test_a_moved_folder_is_noticed(tmp_path):
     that was missing at first, never raises an error.
     """
     folder, moved = tmp_path / "model", tmp_path / "moved"
-    missing = files.unmoved(str(folder), "output_dir")
+    missing = files.unmoved(str(folder))
     folder.mkdir()
-    check = files.unmoved(str(folder), "output_dir")
+    check = files.unmoved(str(folder))
     check()
     folder.rename(moved)
     moved_back = rf"move it back.*Received: output_dir={folder}$"
@@ -285,7 +285,7 @@ def test_a_moved_folder_is_noticed(tmp_path):
         check()
     folder.rmdir()
     moved.rename(folder)
-    for each in check, missing, files.unmoved("gs://a/b", "output_dir"):
+    for each in check, missing, files.unmoved("gs://a/b"):
         each()
 
 

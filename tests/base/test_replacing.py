@@ -111,15 +111,15 @@ def test_files_to_overwrite_are_named(folder):
     Hidden files are not in the way.
     """
     (folder / ".hidden.txt").write_text("")
-    check_unused("output_dir", str(folder), ["*.txt"])
-    check_unused("output_dir", str(folder), ["*.csv"])
-    check_unused("output_dir", f"{folder}/new", ["*.txt"])
+    check_unused(str(folder), ["*.txt"])
+    check_unused(str(folder), ["*.csv"])
+    check_unused(f"{folder}/new", ["*.txt"])
     (folder / "a.txt").write_text("")
     message = "^`output_dir` must not contain files .* Received: "
     with pytest.raises(
         InputError, match=f"{message}output_dir={folder} with a.txt$"
     ):
-        check_unused("output_dir", str(folder), ["*.txt"])
+        check_unused(str(folder), ["*.txt"])
 
 
 def test_a_folder_replaces_another(folder):

@@ -150,7 +150,7 @@ def locked_output(setup: Setup) -> Iterator[Callable | None]:
         yield None
         return
     with checkpoints.locked_model_dir(setup.strategy, output_dir, claim):
-        yield files.unmoved(output_dir, "output_dir")
+        yield files.unmoved(output_dir)
 
 
 def make_run(
