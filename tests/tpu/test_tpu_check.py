@@ -1,7 +1,8 @@
-"""The parts of `tpu_check` that need no compiler work as documented."""
+"""Settings and output of `python -m albert_tf.tpu_check`."""
 
 import types
 
+import programs
 import pytest
 import tiny
 import vocabularies
@@ -12,11 +13,11 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.text.tokenizers import tokenizer_in
 from albert_tf.tpu import tpu_check
 from albert_tf.tpu.chips import parse
-from albert_tf.tpu.compiler import GIB, Compiled
+from albert_tf.tpu.compiler import GIB, VERSIONS, Compiled
 from albert_tf.tpu.tpu_check import (
     TpuCheckConfig,
     compile_and_report,
-    find_largest,
+    compiled_lines,
     lengths,
     make_plan,
     plan_lines,
@@ -28,6 +29,8 @@ from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.pretraining.run_setup import PretrainingConfig
 from albert_tf.training.training_config import TrainingConfig
 
+COMMAND = "-m", "albert_tf.tpu_check"
+
 
 @pytest.fixture
 def config_file(tmp_path):
@@ -37,30 +40,44 @@ def config_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "values, found",
+    "values, found, found_with_records",
     [
-        ({"max_seq_length": 8}, (8, 1)),
-        ({"max_seq_length": 12}, (12, 2)),
-        ({"max_seq_length": 16, "max_predictions_per_seq": 16}, (16, 16)),
-        ({"max_predictions_per_seq": 17}, None),
+        ({}, (16, 2), (12, 3)),
+        ({"max_seq_length": 8}, (8, 1), (8, 3)),
+        ({"max_seq_length": 12}, (12, 2), (12, 3)),
+        ({"max_predictions_per_seq": 12}, (16, 12), (12, 12)),
     ],
 )
-def test_all_tokens_may_be_predicted(values, found):
-    """By default, 15% of the tokens are predicted; the limit is all tokens."""
+def test_lengths_are_those_of_the_records_or_of_the_model(
+    tmp_path, values, found, found_with_records
+):
+    """Lengths come from the flags, the records or the model's limit.
+
+    By default, 15% of the tokens are predicted; all tokens may be.
+    """
+    Metadata(12, 3, 50, "", {"train": (), "eval": ()}).write(str(tmp_path))
     check = TpuCheckConfig(**values)
-    if found:
-        assert lengths(check, None, tiny.CONFIG) == found
-        return
-    with pytest.raises(InputError, match="max_predictions_per_seq=17"):
-        lengths(check, None, tiny.CONFIG)
+    assert lengths(check, None, tiny.CONFIG) == found
+    assert lengths(check, str(tmp_path), tiny.CONFIG) == found_with_records
+
+
+@pytest.mark.parametrize(
+    "values", [{"max_seq_length": 17}, {"max_predictions_per_seq": 17}]
+)
+def test_lengths_are_limited(values):
+    """The error for a length that is too long states the model's limit."""
+    ((name, value),) = values.items()
+    message = f"{name}={value}, .*max_position_embeddings=16"
+    with pytest.raises(InputError, match=message):
+        lengths(TpuCheckConfig(**values), None, tiny.CONFIG)
 
 
 def test_the_last_batch_is_cut_as_the_first(config_file, tmp_path):
-    """The last folder's batch can be divided into equal micro-batches.
+    """Only the last of several folders is compiled, with an adjusted batch.
 
-    The batch size is a multiple of the number of replicas times the number of
-    micro-batches. With a single folder, the batch size does not change. The
-    flags take precedence over the lengths of the records.
+    The batch keeps the first folder's number of tokens, except that its size is
+    a multiple of the number of replicas times the number of micro-batches. With
+    a single folder, the batch size does not change.
     """
     for name, tokens, predictions in (("short", 4, 1), ("long", 16, 3)):
         (tmp_path / name).mkdir()
@@ -68,8 +85,6 @@ def test_the_last_batch_is_cut_as_the_first(config_file, tmp_path):
         metadata = Metadata(tokens, predictions, 50, "", splits)
         metadata.write(str(tmp_path / name))
     several = f"{tmp_path}/short:0.5,{tmp_path}/long"
-    flags = TpuCheckConfig(max_seq_length=8, max_predictions_per_seq=2)
-    assert lengths(flags, f"{tmp_path}/long", tiny.CONFIG) == (8, 2)
     for data_dir, pieces, batch, sizes in (
         (several, 1, 24, (16, 3)),
         (several, 2, 32, (16, 3)),
@@ -93,6 +108,49 @@ def test_the_last_batch_is_cut_as_the_first(config_file, tmp_path):
     assert loop == "encoder loop: unrolled, nothing rematerialized"
 
 
+def test_a_plan_is_what_the_flags_say(config_file):
+    """The lines of a plan state the slice, batch size, precision and loop.
+
+    A batch is divided among replicas and then into micro-batches. The loop is
+    over the encoder's layers.
+    """
+    run = PretrainingConfig(albert_config_file=config_file)
+    training = TrainingConfig(
+        train_batch_size=64, gradient_accumulation_steps=2, dtype="bfloat16"
+    )
+    plan = make_plan(TpuCheckConfig(), run, OptimizerConfig(), training)
+    assert plan_lines(plan, parse("v5e-8")) == [
+        "v5e:2x4 (v5litepod-8): 8 chips, 8 replicas",
+        "batch 64 = 8 replicas x 2 accumulation steps x 4 examples of 16 "
+        "tokens, 2 predictions, bfloat16",
+        "encoder loop: while, 1 compiled layer for 2 layers, layers "
+        "rematerialized",
+    ]
+
+
+def test_a_step_that_fits_is_said_to_fit_according_to_the_compiler():
+    """For a step that fits, the peak memory is printed."""
+    parts = {"arguments": GIB, "temporaries": 2 * GIB}
+    compiled = Compiled(True, 61.4, 3 * GIB, parts)
+    assert compiled_lines(compiled, 16 * GIB, parse("v5e-8")) == [
+        "compiles for v5e and fits, according to the TPU compiler (61 s)",
+        "peak memory of a replica: 3.00 GiB of 16.00 GiB, 13.00 GiB "
+        "left (arguments 1.00 GiB, temporaries 2.00 GiB)",
+    ]
+
+
+@pytest.mark.parametrize(
+    "needed, amount", [(17 * GIB, "17.00 GiB of"), (None, "more than")]
+)
+def test_a_step_that_does_not_fit_is_a_result(needed, amount):
+    """If a step does not fit, the memory that it needs is printed if known."""
+    compiled = Compiled(False, 4.0, needed, {})
+    assert compiled_lines(compiled, 16 * GIB, parse("v3-8")) == [
+        f"does not fit on v3: needs {amount} 16.00 GiB, according to the TPU "
+        "compiler (4 s)"
+    ]
+
+
 class FakeStep:
     """A step that fits into 16 GiB with up to 16 examples."""
 
@@ -105,26 +163,14 @@ class FakeStep:
         return Compiled(size <= 16, 2.0, size * GIB, parts)
 
 
-def test_the_search_prints_each_size(capsys):
-    """The search prints a line for each size, and then the largest size."""
-    step = FakeStep(None, parse("v5e-8"))
-    find_largest(step, {8: step.compile(8)}, 16 * GIB)
-    source = "according to the TPU compiler (2 s)"
-    assert capsys.readouterr().out.splitlines() == [
-        f"micro-batch of 16: compiles for v5e and fits, {source}",
-        "micro-batch of 18: does not fit on v5e: needs 18.00 GiB of 16.00 GiB, "
-        f"{source}",
-        "largest micro-batch per replica that fits: 16",
-    ]
-
-
 @pytest.mark.parametrize("find", [False, True])
 def test_the_largest_batch_is_found_on_request(
     config_file, monkeypatch, capsys, find
 ):
     """The report states the plan, memory and, on request, the largest size.
 
-    Without the compiler, an error comes first.
+    The search for the largest size prints a line for each size. Without the
+    compiler, an error comes first.
     """
     asked = []
     monkeypatch.setattr(tpu_check, "require_versions", asked.append)
@@ -253,3 +299,29 @@ def test_a_step_file_starts_from_a_model_as_its_run_does(
     (setup,) = started
     fingerprint = tokenizer_in(data_dir).fingerprint()
     assert setup.vocabulary.fingerprint() == fingerprint
+
+
+def test_an_unknown_slice_is_one_error(config_file):
+    """The one-line error for an unknown slice lists the legal names."""
+    config = f"--albert_config_file={config_file}"
+    result = programs.run(*COMMAND, config, "--topology=v5e-7")
+    assert result.returncode == 1
+    assert "error: `topology` must be one of" in result.stderr
+    assert "v5e:2x4 (v5litepod-8)" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.slow
+def test_the_whole_check_of_a_tiny_model(config_file):
+    """The command compiles a tiny model and prints the memory that it needs."""
+    for package in VERSIONS:
+        pytest.importorskip(package)
+    result = programs.run(
+        *COMMAND,
+        f"--albert_config_file={config_file}",
+        "--train_batch_size=64",
+    )
+    assert result.returncode == 0, result.stderr
+    assert "compiles for v5e and fits" in result.stdout
+    assert "8 chips, 8 replicas" in result.stdout
+    assert "GiB of 15.75 GiB" in result.stdout
