@@ -488,8 +488,8 @@ def load_saved_tokenizer(model_dir: str, vocabulary: str = "") -> Tokenizer:
     require(not unknown, rule, others=f"{', '.join(unknown)} in {path}")
     name = TOKENIZERS[kind].file_name
     vocabulary = vocabulary or files.join(model_dir, name)
-    fields = {f.name: f for f in dataclasses.fields(TextConfig)}
-    flags = {name for name, f in fields.items() if bool in types_of(f)}
+    fields = dataclasses.fields(TextConfig)
+    flags = {field.name for field in fields if bool in types_of(field)}
     for name in flags & values.keys():
         values[name] = flag_in(values, name, path)
         rule = f"{path}: `{name}` must be true or false."

@@ -242,7 +242,7 @@ def divide(
     """Hold out the wanted number of tokens from the parts at the border.
 
     Parts are chosen in the order of their keys, so copies of a part stay
-    together.
+    together. If `held_out.wanted` is 0, `measured` is not read.
     """
     if not held_out.wanted:
         return held_out

@@ -80,11 +80,9 @@ class LocalRunner:
         work = functools.partial(measure, recipe)
         measured = self.workers.map(work, enumerate(store.paths))
         held_out = hold_out(recipe.build.eval_fraction, add_up(measured))
-        if held_out.wanted:
-            work = functools.partial(measure_parts, recipe, held_out=held_out)
-            parts = self.workers.map(work, enumerate(store.paths))
-            held_out = divide(recipe, parts, held_out)
-        return store.counts, held_out
+        work = functools.partial(measure_parts, recipe, held_out=held_out)
+        parts = self.workers.map(work, enumerate(store.paths))
+        return store.counts, divide(recipe, parts, held_out)
 
     def make_files(self, jobs: list[FileJob]) -> Iterator[Counter]:
         """Write unfinished files; yield the counts of all files in order."""
