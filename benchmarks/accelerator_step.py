@@ -123,7 +123,7 @@ def row(name: str, seconds: list[float], about: dict, rate, mb) -> tuple:
     Args:
       name: the name of the row.
       seconds: the duration of each step.
-      description: the description of the step.
+      about: the description of the step.
       rate: the device's peak FLOP/s, or NaN if unknown.
       mb: the peak memory in MB.
     """

@@ -122,7 +122,7 @@ class Recording:
             os.path.join(folder, "ckpt", "model.ckpt-0"),
             self.model_dir,
             "model_dir",
-            config_file=os.path.join(folder, CONFIG_FILE),
+            albert_config_file=os.path.join(folder, CONFIG_FILE),
         )
 
     def arrays(self, name: str) -> dict[str, np.ndarray]:
