@@ -7,8 +7,6 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-import tensorflow as tf
-
 from albert_tf.base import files, settings
 from albert_tf.base.console import counted
 from albert_tf.base.errors import InputError, require
@@ -43,7 +41,7 @@ from albert_tf.tasks.task import (
 )
 from albert_tf.tasks.task_config import DataConfig, TaskConfig
 from albert_tf.text.tokenizers import Tokenizer, load_saved_tokenizer
-from albert_tf.training import checkpoints, distribution
+from albert_tf.training import checkpoints
 from albert_tf.training.distribution import DistributionConfig, with_dtype
 from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.run import Hook
@@ -490,27 +488,3 @@ def prepare(
             source = str(sources[name])
             splits[part] += (Split(full_name, rows, features, source),)
     return Job(task, config, tokenizer, **splits)
-
-
-# Settings whose paths may differ between machines.
-PATHS = (
-    *("model_dir", "output_dir", "ensemble", "teacher"),
-    *("data_dir", "train_file", "eval_file", "predict_file"),
-)
-
-
-def require_alike(
-    strategy: tf.distribute.Strategy | None, s: Settings, *jobs: Job
-) -> None:
-    """Raise an error if workers have different settings or examples."""
-    if strategy is None:
-        return
-    configs = (c for c in s.configs() if c is not s.devices)
-    values = {k: v for config in configs for k, v in vars(config).items()}
-    contents = {
-        f"{x.name} examples of {job.task.name}": x.features.checksum()
-        for job in jobs
-        for x in (*job.train, *job.eval, *job.predict)
-    }
-    shared = {k: v for k, v in values.items() if k not in PATHS}
-    distribution.require_alike(strategy, shared | contents)

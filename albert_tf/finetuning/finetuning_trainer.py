@@ -24,7 +24,6 @@ from albert_tf.finetuning.finetuning_setup import (
     Job,
     Settings,
     prepare,
-    require_alike,
 )
 from albert_tf.finetuning.recipe import (
     RecipeConfig,
@@ -122,6 +121,30 @@ def with_recipe(recipe: RecipeConfig, job: Job) -> Job:
     if recipe.teacher:
         soft_targets.load_teacher(recipe.teacher, job)  # checks the teacher
     return with_class_weights(job, recipe.class_weights)
+
+
+# Settings whose paths may differ between machines.
+PATHS = (
+    *("model_dir", "output_dir", "ensemble", "teacher"),
+    *("data_dir", "train_file", "eval_file", "predict_file"),
+)
+
+
+def require_alike(
+    strategy: tf.distribute.Strategy | None, s: Settings, *jobs: Job
+) -> None:
+    """Raise an error if workers have different settings or examples."""
+    if strategy is None:
+        return
+    configs = (c for c in s.configs() if c is not s.devices)
+    values = {k: v for config in configs for k, v in vars(config).items()}
+    contents = {
+        f"{x.name} examples of {job.task.name}": x.features.checksum()
+        for job in jobs
+        for x in (*job.train, *job.eval, *job.predict)
+    }
+    shared = {k: v for k, v in values.items() if k not in PATHS}
+    distribution.require_alike(strategy, shared | contents)
 
 
 def prepare_jobs(

@@ -1,14 +1,12 @@
-"""The steps, workers, model and directory of a run."""
+"""The steps, model and directory of a run."""
 
 import dataclasses
 import os
-import shutil
 from unittest import mock
 
 import numpy as np
 import pytest
 import tiny
-import tiny_tasks
 from tiny_runs import build, refusal
 
 from albert_tf.finetuning.finetuning_setup import (
@@ -16,46 +14,9 @@ from albert_tf.finetuning.finetuning_setup import (
     Job,
     Split,
     prepare,
-    require_alike,
 )
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import find
-from albert_tf.training import distribution
-
-
-def test_workers_need_the_same_settings_and_examples(
-    pretrained, opinions, tmp_path, monkeypatch
-):
-    """Workers must have equal settings and examples.
-
-    Paths and devices may differ.
-    """
-    compared = []
-    monkeypatch.setattr(
-        distribution,
-        "require_alike",
-        lambda _, values: compared.append(values),
-    )
-
-    def differences(**changes):
-        for values in ({}, changes):
-            how = {"model_dir": pretrained, "do_train": True, "do_eval": True}
-            s = build(**{**how, "output_dir": "o", **opinions, **values})
-            job = prepare(s.run, s.data, s.task)
-            require_alike("several workers", s, job)
-        one, two = compared[-2:]
-        return {k for k in one | two if one.get(k) != two.get(k)}
-
-    elsewhere = shutil.copy(opinions["train_file"], tmp_path / "t.tsv")
-    assert not differences(train_file=elsewhere, output_dir="p")
-    assert not differences(peak_tflops=2.0)  # devices may differ
-    other = tiny_tasks.write_opinions(tmp_path / "other.tsv", 300, 5)
-    assert differences(train_file=other) == {"train examples of classification"}
-    assert differences(num_train_epochs=1.0) == {"num_train_epochs"}
-    assert differences(label_smoothing=0.1) == {"label_smoothing"}
-    examples = "predict examples of classification"
-    assert differences(do_predict=True) == {"do_predict", examples}
-    require_alike(None, *[None] * 2)  # a single process
 
 
 def test_the_usual_length_fits_the_model(pretrained, opinions):

@@ -1,23 +1,29 @@
-"""Steps of a recipe, and the lengths of batches."""
+"""Steps of a recipe, the lengths of batches, and settings of workers."""
+
+import shutil
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 import tiny
+import tiny_tasks
 from tiny_runs import build, eagerly, run, weights
 
 from albert_tf.finetuning import finetuning_trainer
 from albert_tf.finetuning.evaluation import bucketed
+from albert_tf.finetuning.finetuning_setup import prepare
 from albert_tf.finetuning.finetuning_trainer import (
     FinetuningTrainer,
     make_batches,
+    require_alike,
     training_step,
 )
 from albert_tf.finetuning.recipe import RecipeConfig
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.ops import CompiledForTpu
 from albert_tf.tasks.features import Features
+from albert_tf.training import distribution
 from albert_tf.training.distribution import DistributionConfig, make_strategy
 from albert_tf.training.objectives import PretrainingObjective
 from albert_tf.training.optimizer import OptimizerConfig
@@ -271,3 +277,38 @@ def test_cut_batches_train_to_the_same_weights(shallow, opinions, tmp_path):
         )
         assert np.abs(padded).max() > 0.01
         np.testing.assert_allclose(cut, padded, atol=2e-4)
+
+
+def test_workers_need_the_same_settings_and_examples(
+    pretrained, opinions, tmp_path, monkeypatch
+):
+    """Workers must have equal settings and examples.
+
+    Paths and devices may differ.
+    """
+    compared = []
+    monkeypatch.setattr(
+        distribution,
+        "require_alike",
+        lambda _, values: compared.append(values),
+    )
+
+    def differences(**changes):
+        for values in ({}, changes):
+            how = {"model_dir": pretrained, "do_train": True, "do_eval": True}
+            s = build(**{**how, "output_dir": "o", **opinions, **values})
+            job = prepare(s.run, s.data, s.task)
+            require_alike("several workers", s, job)
+        one, two = compared[-2:]
+        return {k for k in one | two if one.get(k) != two.get(k)}
+
+    elsewhere = shutil.copy(opinions["train_file"], tmp_path / "t.tsv")
+    assert not differences(train_file=elsewhere, output_dir="p")
+    assert not differences(peak_tflops=2.0)  # devices may differ
+    other = tiny_tasks.write_opinions(tmp_path / "other.tsv", 300, 5)
+    assert differences(train_file=other) == {"train examples of classification"}
+    assert differences(num_train_epochs=1.0) == {"num_train_epochs"}
+    assert differences(label_smoothing=0.1) == {"label_smoothing"}
+    examples = "predict examples of classification"
+    assert differences(do_predict=True) == {"do_predict", examples}
+    require_alike(None, *[None] * 2)  # a single process
