@@ -19,7 +19,7 @@ import tensorflow as tf
 from albert_tf.base.errors import InputError, require
 from albert_tf.model import ops
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.ops import custom_gradient, is_tpu, next_seed
+from albert_tf.model.ops import is_tpu, narrowed, next_seed, rematerialized
 from albert_tf.text.packing import INPUTS
 
 # A decorator for layers that lets Keras load saved layers.
@@ -388,12 +388,6 @@ REMATERIALIZE = {"none": False, "layer": True}
 AUTO = "auto"  # select a form for the kind of device
 
 
-@custom_gradient
-def narrowed(wide: tf.Tensor, narrow: tf.Tensor) -> tf.Tensor:
-    """Return `narrow`, but pass its gradient to `wide`, its float32 source."""
-    return tf.identity(narrow), lambda dy: (tf.cast(dy, wide.dtype), None)
-
-
 class Weights:
     """The weights of blocks, read and cast once for all layers.
 
@@ -427,35 +421,6 @@ class Weights:
             for pair in zip(self._variables, values, strict=True):
                 scope.add_update(pair)
             yield
-
-
-def after(x: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-    """Return x with a data dependency on `other`, which has the same shape."""
-    # XLA ignores control dependencies and would reuse earlier results instead
-    # of recomputing them. A NaN in `other` makes the gradient NaN anyway.
-    first = tf.reshape(other, [-1])[0]
-    return x + tf.where(tf.math.is_nan(first), first, tf.zeros_like(first))
-
-
-def rematerialized(call: Callable) -> Callable:
-    """Wrap a layer so that the backward pass recomputes it from its input.
-
-    The layer is a function of (x, number, *weights) that reads no variables.
-    """
-
-    @custom_gradient
-    def forward(x, number, *weights):
-        def backward(dy):
-            with tf.GradientTape() as tape:
-                again = after(x, dy)
-                tape.watch([again, *weights])
-                y = call(again, number, *weights)
-            dx, *dw = tape.gradient(y, [again, *weights], dy)
-            return dx, None, *dw
-
-        return call(x, number, *weights), backward
-
-    return forward
 
 
 @dataclasses.dataclass(frozen=True)

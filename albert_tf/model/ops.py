@@ -1,4 +1,4 @@
-"""Operations of the model: fused ops, losses, attention and dropout.
+"""Operations of the model: gradients, dropout, fused ops, losses, attention.
 
 XLA compiles the forward and backward passes of the fused ops: intermediate
 results stay in registers, and only the tensors named in the docstrings are kept
@@ -87,6 +87,41 @@ def custom_gradient(function: Callable) -> Callable:
             return registered(*args)
 
     return call
+
+
+@custom_gradient
+def narrowed(wide: tf.Tensor, narrow: tf.Tensor) -> tf.Tensor:
+    """Return `narrow`, but pass its gradient to `wide`, its float32 source."""
+    return tf.identity(narrow), lambda dy: (tf.cast(dy, wide.dtype), None)
+
+
+def after(x: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+    """Return x with a data dependency on `other`, which has the same shape."""
+    # XLA ignores control dependencies and would reuse earlier results instead
+    # of recomputing them. A NaN in `other` makes the gradient NaN anyway.
+    first = tf.reshape(other, [-1])[0]
+    return x + tf.where(tf.math.is_nan(first), first, tf.zeros_like(first))
+
+
+def rematerialized(call: Callable) -> Callable:
+    """Wrap a layer so that the backward pass recomputes it from its input.
+
+    The layer is a function of (x, number, *weights) that reads no variables.
+    """
+
+    @custom_gradient
+    def forward(x, number, *weights):
+        def backward(dy):
+            with tf.GradientTape() as tape:
+                again = after(x, dy)
+                tape.watch([again, *weights])
+                y = call(again, number, *weights)
+            dx, *dw = tape.gradient(y, [again, *weights], dy)
+            return dx, None, *dw
+
+        return call(x, number, *weights), backward
+
+    return forward
 
 
 Seed = tf.Tensor | None

@@ -14,7 +14,7 @@ import tensorflow as tf
 from albert_tf.model import ops
 from albert_tf.model.albert import AlbertModel
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.layers import AlbertNetwork, registered, rematerialized
+from albert_tf.model.layers import AlbertNetwork, registered
 
 HEADS = ("symbols/", "words/")  # prefixes of the heads' variable names
 MAX_LOGITS = 1 << 24  # maximum number of word logits in memory: 64 MB
@@ -58,7 +58,7 @@ def sliced_scores(
             [ops.cross_entropy(logits, classes), ops.hits(logits, classes)]
         )
 
-    recomputed = rematerialized(scores)
+    recomputed = ops.rematerialized(scores)
     both = tf.map_fn(
         lambda part: recomputed(*part, kernel, bias),
         (parts, tf.range(slices)),

@@ -9,13 +9,13 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework import ops
 
-from albert_tf.model.layers import rematerialized
 from albert_tf.model.ops import (
     cross_entropy,
     custom_gradient,
     freed_with_graph,
     gelu,
     layer_norm,
+    rematerialized,
 )
 from albert_tf.training.keras_optimizers import AdamW
 from albert_tf.training.update_rules import FUSED_SIZE

@@ -17,9 +17,8 @@ from albert_tf.model.layers import (
     EncoderLoop,
     Weights,
     encoder_loop,
-    rematerialized,
 )
-from albert_tf.model.ops import dropout, fold_in
+from albert_tf.model.ops import dropout, fold_in, rematerialized
 from albert_tf.training.checkpoints import named_variables
 from albert_tf.training.training_config import TrainingConfig
 
