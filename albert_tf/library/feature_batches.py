@@ -1,19 +1,23 @@
-"""Batches for Keras, from features in memory or from streamed text.
+"""Batches for Keras, from features in memory or from data sets of texts.
 
 Shapes: B batch, T tokens, as in `tasks/batches.py`.
 """
 
 import collections
+import itertools
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.base.errors import require
+from albert_tf.data.table_sources import BATCH_ROWS
+from albert_tf.library.user_data import listed
 from albert_tf.tasks.batches import batcher, example_lengths
 from albert_tf.tasks.features import Features
+from albert_tf.tasks.task import Task
 
 LABELS = "labels"
 WEIGHTS = "example_weights"
@@ -213,3 +217,100 @@ def batches_of_text(
         with_cardinality = tf.data.experimental.assert_cardinality(number)
         batches = batches.apply(with_cardinality)
     return batches.prefetch(tf.data.AUTOTUNE)
+
+
+# Data sets of texts.
+
+
+def tensor_specs(spec: Any) -> list[tf.TypeSpec]:
+    """Return the specs of an element's tensors, omitting None."""
+    return [x for x in tf.nest.flatten(spec) if hasattr(x, "shape")]
+
+
+def with_ranks(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Return a data set whose elements have the ranks of the first element.
+
+    Elements whose labels and weights are None become the texts or ids alone.
+
+    The shapes of a data set from `from_generator` are unknown unless its
+    arguments specify them. If a rank is unknown, the first element is read an
+    extra time, so the source must be repeatable.
+    """
+    spec = dataset.element_spec
+    if isinstance(spec, tuple) and not tensor_specs(spec[1:]):
+        return with_ranks(dataset.map(lambda x, *_: x))
+    parts = tensor_specs(spec)
+    if all(part.shape.rank is not None for part in parts):
+        return dataset
+    first = next(iter(dataset), None)
+    require(first is not None, "The data set must have at least one example.")
+
+    @tf.autograph.experimental.do_not_convert
+    def set_ranks(*element):
+        element = element if isinstance(first, tuple) else element[0]
+        return tf.nest.map_structure(
+            lambda x, like: (
+                tf.ensure_shape(x, [None] * like.shape.rank)
+                if isinstance(x, tf.Tensor)
+                else x
+            ),
+            *(element, first),
+        )
+
+    return dataset.map(set_ranks)
+
+
+def in_batches(
+    dataset: tf.data.Dataset, task: Task, size: int = BATCH_ROWS
+) -> tf.data.Dataset:
+    """Return a data set of batches; group single examples into batches.
+
+    If a task's texts are lists of words, but the labels have a higher rank than
+    the texts, the texts are strings with a label for each word.
+
+    Args:
+      dataset: a data set of texts, of (texts, labels) or of dicts of columns.
+      task: the task, which defines the rank of one example's text.
+      size: the size of a new batch.
+    """
+    dataset, text_rank = with_ranks(dataset), task.text_rank
+    spec = dataset.element_spec
+    if text_rank and isinstance(spec, Mapping):
+        names = *task.table().texts, task.label_column_in(spec)
+        spec = tuple(spec[name] for name in names if name in spec) or spec
+    parts = spec if isinstance(spec, tuple) else (spec,)
+    ranks = [min(x.shape.rank for x in tf.nest.flatten(p)) for p in parts]
+    if text_rank and len(ranks) > 1 and ranks[1] > ranks[0]:
+        text_rank -= 1  # whole texts, with a label for each word
+    return dataset.ragged_batch(size) if ranks[0] <= text_rank else dataset
+
+
+def in_memory(dataset: tf.data.Dataset, task: Task) -> Any:
+    """Return a data set as a single batch of lists; see `in_batches`."""
+    batches = list(in_batches(dataset, task))
+    require(batches, "The data set must have at least one example.")
+    return tf.nest.map_structure(
+        lambda *parts: [x for part in parts for x in listed(part, "x")],
+        *batches,
+    )
+
+
+def texts_of(dataset: tf.data.Dataset, task: Task) -> Any:
+    """Return all texts of a data set, which may be labeled or batched."""
+    dataset, text_rank = with_ranks(dataset), task.text_rank
+    name, *others = task.table().texts
+    if text_rank and isinstance(dataset.element_spec, Mapping):
+        rule = f"Texts must have the column {name}."
+        spec = dataset.element_spec
+        require(name in spec, rule, columns=", ".join(spec))
+        dataset = dataset.map(lambda row: row[name])
+    spec, texts = dataset.element_spec, in_memory(dataset, task)
+    if isinstance(spec, tuple) and (
+        not others or isinstance(spec[0], tuple | dict)
+    ):
+        return texts[0]  # without labels
+    if text_rank and spec.shape.rank == text_rank:
+        all_texts = list(itertools.chain.from_iterable(texts))
+        if any(len(text.split()) > 1 for text in all_texts):
+            return all_texts  # words contain no spaces, so these are texts
+    return texts

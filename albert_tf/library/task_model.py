@@ -170,7 +170,7 @@ class TaskModel(NetworkModel):
         scored = scored and len(spec) > 1 and self.task.unlabeled
         rule = "Scores must be in memory, to divide them by the largest score."
         require(not scored, rule, x=dataset)
-        dataset = user_data.in_batches(dataset, self.task, batch_size)
+        dataset = feature_batches.in_batches(dataset, self.task, batch_size)
 
         def convert(element):
             data = element, None, None, part
@@ -209,7 +209,7 @@ class TaskModel(NetworkModel):
         if isinstance(x, Mapping):
             return self.named_inputs(x, {})
         if isinstance(x, tf.data.Dataset):
-            x = user_data.with_ranks(x)
+            x = feature_batches.with_ranks(x)
             spec = x.element_spec
             self.encoded(spec[0] if isinstance(spec, tuple) else spec)
         if isinstance(x, keras.utils.PyDataset):
@@ -259,7 +259,7 @@ class TaskModel(NetworkModel):
     def _labeled(self, x, y=None) -> list:
         """Convert texts and labels, or a data set with both, to examples."""
         if isinstance(x, tf.data.Dataset):
-            x = user_data.in_memory(x, self.task)
+            x = feature_batches.in_memory(x, self.task)
         return self.weighted_examples(x, y, None, "eval")[0]
 
     @contextlib.contextmanager
@@ -438,7 +438,7 @@ class TaskModel(NetworkModel):
             x, *extra_columns = ([column] for column in (x, *extra_columns))
         data = (x, *extra_columns) if extra_columns else x
         if isinstance(data, tf.data.Dataset):
-            data = user_data.texts_of(data, self.task)
+            data = feature_batches.texts_of(data, self.task)
         predictor = self.predictor(batch_size, **{"verbose": 0} | kwargs)
         examples = self.examples(data, None, "predict")
         answers = convert(predictor.predictions(examples))

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from albert_tf.base.errors import InputError, input_errors, require
 from albert_tf.library.feature_batches import LABELS, WEIGHTS
+from albert_tf.library.user_data import without_spare_axis
 from albert_tf.tasks.losses import (
     ClassObjective,
     NumberObjective,
@@ -32,23 +32,6 @@ SHORT = {"acc": "accuracy"}  # as in Keras
 OF_PROBABILITIES = ("kl_divergence", "poisson", "dice", "tversky")
 AUTOMATIC = ("ce", "crossentropy")  # names for which Keras selects a loss
 MEAN = "sum_over_batch_size"  # the default reduction of Keras losses
-
-
-def has_spare_axis(objective: TaskObjective, y: Any) -> bool:
-    """Return whether labels have an unexpected last axis of size 1."""
-    shape = y.shape if hasattr(y, "shape") else np.shape(y)
-    return len(shape) == objective.label_rank + 1 and shape[-1] == 1
-
-
-def without_spare_axis(objective: TaskObjective, y: Any) -> Any:
-    """Remove a spare last axis from labels: [B, 1], for example, becomes [B].
-
-    If labels had different ranks, Keras would trace the step for an unknown
-    rank.
-    """
-    if y is None or not has_spare_axis(objective, y):
-        return y
-    return (y if tf.is_tensor(y) else np.asarray(y))[..., 0]
 
 
 def weight_rows(weights: Any) -> Any:

@@ -1,7 +1,6 @@
 """Conversion of the arguments of `fit` and `predict` to a task's tables."""
 
 import dataclasses
-import itertools
 import os
 from collections.abc import Mapping, Sequence
 from numbers import Real
@@ -15,12 +14,9 @@ from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.base.settings import plain
 from albert_tf.data.file_kinds import ENDINGS, ending_of
-from albert_tf.data.table_sources import BATCH_ROWS, InMemoryTable, as_source
-from albert_tf.library.training_metrics import (
-    has_spare_axis,
-    without_spare_axis,
-)
+from albert_tf.data.table_sources import InMemoryTable, as_source
 from albert_tf.tasks.classification import SentenceTask
+from albert_tf.tasks.losses import TaskObjective
 from albert_tf.tasks.tables import (
     FORMATS,
     TableColumns,
@@ -304,6 +300,23 @@ def check_validation(data: Any, task: Task) -> None:
     require(legal or task.unlabeled, rule, validation_data=received)
 
 
+def has_spare_axis(objective: TaskObjective, y: Any) -> bool:
+    """Return whether labels have an unexpected last axis of size 1."""
+    shape = y.shape if hasattr(y, "shape") else np.shape(y)
+    return len(shape) == objective.label_rank + 1 and shape[-1] == 1
+
+
+def without_spare_axis(objective: TaskObjective, y: Any) -> Any:
+    """Remove a spare last axis from labels: [B, 1], for example, becomes [B].
+
+    If labels had different ranks, Keras would trace the step for an unknown
+    rank.
+    """
+    if y is None or not has_spare_axis(objective, y):
+        return y
+    return (y if tf.is_tensor(y) else np.asarray(y))[..., 0]
+
+
 def parsed_labels(rows: list, task: SentenceTask) -> np.ndarray:
     """Return labels as numbers, by the rules for the labels of texts."""
     width = len(task.in_memory().table().texts)
@@ -387,11 +400,6 @@ def weights_of_ids(weights: Any) -> Any:
     return values
 
 
-def tensor_specs(spec: Any) -> list[tf.TypeSpec]:
-    """Return the specs of an element's tensors, omitting None."""
-    return [x for x in tf.nest.flatten(spec) if hasattr(x, "shape")]
-
-
 def with_label_numbers(
     dataset: tf.data.Dataset, task: Task, own_loss: bool
 ) -> tf.data.Dataset:
@@ -421,92 +429,3 @@ def with_label_numbers(
         return ids, tf.ensure_shape(y, shape), *rest
 
     return dataset.map(convert)
-
-
-def with_ranks(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Return a data set whose elements have the ranks of the first element.
-
-    Elements whose labels and weights are None become the texts or ids alone.
-
-    The shapes of a data set from `from_generator` are unknown unless its
-    arguments specify them. If a rank is unknown, the first element is read an
-    extra time, so the source must be repeatable.
-    """
-    spec = dataset.element_spec
-    if isinstance(spec, tuple) and not tensor_specs(spec[1:]):
-        return with_ranks(dataset.map(lambda x, *_: x))
-    parts = tensor_specs(spec)
-    if all(part.shape.rank is not None for part in parts):
-        return dataset
-    first = next(iter(dataset), None)
-    require(first is not None, "The data set must have at least one example.")
-
-    @tf.autograph.experimental.do_not_convert
-    def set_ranks(*element):
-        element = element if isinstance(first, tuple) else element[0]
-        return tf.nest.map_structure(
-            lambda x, like: (
-                tf.ensure_shape(x, [None] * like.shape.rank)
-                if isinstance(x, tf.Tensor)
-                else x
-            ),
-            *(element, first),
-        )
-
-    return dataset.map(set_ranks)
-
-
-def in_batches(
-    dataset: tf.data.Dataset, task: Task, size: int = BATCH_ROWS
-) -> tf.data.Dataset:
-    """Return a data set of batches; group single examples into batches.
-
-    If a task's texts are lists of words, but the labels have a higher rank than
-    the texts, the texts are strings with a label for each word.
-
-    Args:
-      dataset: a data set of texts, of (texts, labels) or of dicts of columns.
-      task: the task, which defines the rank of one example's text.
-      size: the size of a new batch.
-    """
-    dataset, text_rank = with_ranks(dataset), task.text_rank
-    spec = dataset.element_spec
-    if text_rank and isinstance(spec, Mapping):
-        names = *task.table().texts, task.label_column_in(spec)
-        spec = tuple(spec[name] for name in names if name in spec) or spec
-    parts = spec if isinstance(spec, tuple) else (spec,)
-    ranks = [min(x.shape.rank for x in tf.nest.flatten(p)) for p in parts]
-    if text_rank and len(ranks) > 1 and ranks[1] > ranks[0]:
-        text_rank -= 1  # whole texts, with a label for each word
-    return dataset.ragged_batch(size) if ranks[0] <= text_rank else dataset
-
-
-def in_memory(dataset: tf.data.Dataset, task: Task) -> Any:
-    """Return a data set as a single batch of lists; see `in_batches`."""
-    batches = list(in_batches(dataset, task))
-    require(batches, "The data set must have at least one example.")
-    return tf.nest.map_structure(
-        lambda *parts: [x for part in parts for x in listed(part, "x")],
-        *batches,
-    )
-
-
-def texts_of(dataset: tf.data.Dataset, task: Task) -> Any:
-    """Return all texts of a data set, which may be labeled or batched."""
-    dataset, text_rank = with_ranks(dataset), task.text_rank
-    name, *others = task.table().texts
-    if text_rank and isinstance(dataset.element_spec, Mapping):
-        rule = f"Texts must have the column {name}."
-        spec = dataset.element_spec
-        require(name in spec, rule, columns=", ".join(spec))
-        dataset = dataset.map(lambda row: row[name])
-    spec, texts = dataset.element_spec, in_memory(dataset, task)
-    if isinstance(spec, tuple) and (
-        not others or isinstance(spec[0], tuple | dict)
-    ):
-        return texts[0]  # without labels
-    if text_rank and spec.shape.rank == text_rank:
-        all_texts = list(itertools.chain.from_iterable(texts))
-        if any(len(text.split()) > 1 for text in all_texts):
-            return all_texts  # words contain no spaces, so these are texts
-    return texts

@@ -13,7 +13,7 @@ import tiny
 
 import albert_tf
 from albert_tf.base.errors import InputError
-from albert_tf.library import user_data
+from albert_tf.library import feature_batches, user_data
 from albert_tf.tasks.registry import find
 
 TEXTS = ["a good film", "a bad plot", "so it is"]
@@ -299,7 +299,7 @@ def test_a_batch_of_raw_texts_is_not_a_sentence(words):
     tags = tf.ragged.constant([[0, 1, 2]] * 3)
 
     def predicted(data):
-        texts = user_data.texts_of(data, model.task)
+        texts = feature_batches.texts_of(data, model.task)
         found = model.examples(texts, None, "predict")
         return [list(example.words) for example in found]
 
@@ -322,7 +322,7 @@ def test_a_batch_of_raw_texts_is_not_a_sentence(words):
         labeled += [named, both_tables.map(lambda a, b: a | b)]
     for data in labeled:
         found = []
-        for batch in user_data.in_batches(data, model.task):
+        for batch in feature_batches.in_batches(data, model.task):
             found += model.weighted_examples(batch, None, None, "train")[0]
         assert [list(e.words) for e in found] == WORDS
         assert [e.tags for e in found] == [TAGS] * 3

@@ -11,7 +11,7 @@ import tiny
 
 import albert_tf
 from albert_tf.base.errors import InputError
-from albert_tf.library import user_data
+from albert_tf.library import feature_batches, user_data
 from albert_tf.library.task_loading import label_names
 from albert_tf.tasks.registry import TASKS, find
 from albert_tf.tasks.tables import TableColumns
@@ -145,7 +145,7 @@ def test_labels_of_pairs_are_no_texts(make, size):
     for data in (pairs, (pairs, [1, 0, 1])):
         dataset = tf.data.Dataset.from_tensor_slices(data)
         dataset = dataset.batch(size) if size else dataset
-        assert user_data.texts_of(dataset, task) == pairs
+        assert feature_batches.texts_of(dataset, task) == pairs
 
 
 def test_a_table_may_be_of_tensors():
