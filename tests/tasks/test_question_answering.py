@@ -13,7 +13,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.question_answering import label, question_windows
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.squad import Answer, Question
+from albert_tf.tasks.squad import Answer, AnswerPrediction, Question
 
 
 def test_labels_are_the_words_of_the_answer(words):
@@ -269,6 +269,16 @@ def test_the_given_threshold_decides(words, tmp_path):
     assert make_task().threshold(EXAMPLES, found) == 3.0
     task = task.replaced(null_score_diff_threshold=0.0)
     assert task.threshold(EXAMPLES, found) == 0.0
+
+
+def test_without_a_threshold_the_sign_of_the_odds_decides():
+    """The default threshold for withholding an answer is 0."""
+    task, best = make_task(), [Answer("x", 2.0, 1.0, (0, 1))]
+    given = task.replaced(null_score_diff_threshold=1.0)
+    for odds, text, other in ((-0.5, "x", "x"), (0.5, "", "x"), (1.5, "", "")):
+        prediction = AnswerPrediction(best, odds)
+        assert task.value(prediction) == text
+        assert given.value(prediction) == other
 
 
 def test_unknown_answers(words, tmp_path):
