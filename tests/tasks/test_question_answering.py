@@ -255,7 +255,8 @@ def test_files(words, tmp_path):
 def test_the_given_threshold_decides(words, tmp_path):
     """A low threshold withholds every answer; a high threshold, none.
 
-    A given threshold is not tuned, even if it is 0.
+    A given threshold is not tuned, even if it is 0. The best possible scores
+    do not depend on it.
     """
     for threshold, number in ((-99.0, 0), (99.0, len(EXAMPLES))):
         task, found = answered(words, null_score_diff_threshold=threshold)
@@ -264,6 +265,7 @@ def test_the_given_threshold_decides(words, tmp_path):
         assert sum(map(bool, texts.values())) == number
         scores = task.score(EXAMPLES, found)
         assert (scores["NoAns_exact"] == 1.0) is (number == 0)
+        assert scores["best_exact"] == scores["best_f1"] == 1.0
         assert task.threshold(EXAMPLES, found) == threshold
     found = [dataclasses.replace(p, null_odds=p.null_odds + 3) for p in found]
     assert make_task().threshold(EXAMPLES, found) == 3.0
