@@ -48,11 +48,15 @@ def test_examples_have_any_number_of_choices(folder):
         assert found["text"][i] == alone["text"][0]
     assert found["text"][2] == b""
     encoder = server.encoder
-    inputs = choice_rows(
-        encoder, server.task, strings(["a"]), strings(["b"]), CHOICES[:1]
-    )
+    request = server.task, strings(["a"]), strings(["b"]), CHOICES[:1]
+    inputs = choice_rows(encoder, *request)
     assert inputs["input_ids"].shape[0] == 3
     assert inputs["input_ids"].shape[1] < 24
+    usual = encoder.config
+    encoder.config = dataclasses.replace(usual, fixed_length=True)
+    rows = choice_rows(encoder, *request)["input_ids"]
+    assert rows.shape == (3, 24)
+    encoder.config = usual
     none = server.call("tf_example", tf.constant(examples[3:]))
     assert none["probabilities"].shape == [1, 1]
     assert none["choice"].numpy() == [0] and none["text"].numpy() == [b""]

@@ -12,6 +12,7 @@ from exporting import MASKED, TEXTS, close, finetuned, packed, written
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
+from albert_tf.serving import litert
 from albert_tf.serving.export import ExportConfig
 from albert_tf.serving.litert_runner import (
     MODEL_FILE,
@@ -19,6 +20,7 @@ from albert_tf.serving.litert_runner import (
     RunnerConfig,
     answers,
 )
+from albert_tf.serving.signatures import ServingConfig
 from albert_tf.text.packing import pack
 from albert_tf.training import checkpoints
 
@@ -122,6 +124,16 @@ def test_precisions_of_a_classifier(
     close([answer[label] for label in LABELS], wanted[0], tolerance)
     with pytest.raises(InputError, match="`text`, `text_pair`"):
         next(answers(RunnerConfig(model=out, text=TEXTS[0])))
+
+
+def test_shapes_are_fixed():
+    """A LiteRT file has fixed shapes, by default for a single text."""
+    for size, fixed in ((None, 1), (1, 1), (3, 3)):
+        config = ServingConfig(max_seq_length=9, batch_size=size)
+        wanted = ServingConfig(
+            max_seq_length=9, batch_size=fixed, fixed_length=True
+        )
+        assert litert.fixed(config) == wanted
 
 
 def test_int8_needs_text(classifier, tmp_path):
