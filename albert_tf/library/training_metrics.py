@@ -156,7 +156,7 @@ def is_of_keras(obj: Any) -> bool:
     """Return whether a loss or metric is from Keras, not from the user."""
     function, _ = function_of(obj)
     wraps = hasattr(obj, "fn") or hasattr(obj, "_fn")
-    if function or wraps or inspect.isfunction(obj):
+    if function or wraps:
         return function is not None
     return type(obj).__module__.startswith("keras.")
 

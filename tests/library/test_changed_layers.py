@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import types
 import weakref
 
 import keras
@@ -14,7 +15,12 @@ from tiny_fits import LABELS, RATE
 
 import albert_tf
 from albert_tf.base.errors import InputError
-from albert_tf.library.changed_layers import add_low_rank
+from albert_tf.library.changed_layers import (
+    add_low_rank,
+    change_layers,
+    layer_changes,
+    merged_weights,
+)
 from albert_tf.library.models import Classifier
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.layers import Dense
@@ -119,6 +125,29 @@ def test_a_quantized_model_is_saved_by_keras_alone(shallow, tmp_path, mode):
         with pytest.raises(InputError, match="`.keras`"):
             write(tmp_path / "folder")
         assert not (tmp_path / "folder").exists()
+
+
+@pytest.mark.parametrize("mode", ["int8", "int4", "float8"])
+def test_a_quantized_layer_is_described(mode):
+    """The changes name the layer and its mode; such a layer is not merged."""
+    models = []
+    for _ in range(2):
+        models.append(keras.Sequential([keras.Input([4]), Dense(6), Dense(3)]))
+    models[0].layers[1].quantize(mode)
+    change_layers(models[1], layer_changes(models[0]))
+    first, second = models[1].layers
+    assert (first.quantization_mode, second.quantization_mode) == (None, mode)
+    with pytest.raises(InputError, match=f"saved as `.keras`.*={mode}$"):
+        merged_weights(models[0], {})
+
+
+def test_a_mode_that_needs_calibration_is_refused():
+    """A quantization mode that cannot be restored is an error."""
+    layer = types.SimpleNamespace(quantization_mode="gptq")
+    model = types.SimpleNamespace(_flatten_layers=lambda: [layer])
+    rule = "must be int8 or int4 or float8. Received: mode=gptq"
+    with pytest.raises(InputError, match=rule):
+        layer_changes(model)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ losses, measures = keras.losses, keras.metrics
         losses.KLDivergence(),
         "kld",
         "crossentropy",
+        "CE",
         {"logits": losses.binary_crossentropy},
     ],
 )
@@ -184,6 +185,29 @@ def test_numbers_are_compared_with_their_own_labels(shallow, loss, labels):
     found = model.compute_metrics(*arguments)
     assert float(found["distance"]) == pytest.approx(wanted)
     assert float(found["mae"]) == pytest.approx(wanted)
+
+
+def test_your_own_metrics_of_classes_get_numbers_and_logits(shallow):
+    """A user's metric receives class indices and logits; Keras's gets rows.
+
+    Each metric has the name of its function.
+    """
+    seen = []
+
+    def seeing(y_true, y_pred):
+        seen.append((y_true.numpy().tolist(), y_pred.numpy().tolist()))
+        return tf.reduce_max(y_pred, axis=-1)
+
+    model = Classifier.load(shallow, ["a", "b", "c"])
+    metrics = [seeing, measures.mean_absolute_error]
+    model.compile(metrics=metrics, run_eagerly=True)
+    y, outputs = np.array([2, 0]), np.array([[0.5, 3, -1], [7, 2, 4.0]], "f4")
+    found = model.compute_metrics({}, tf.constant(y), tf.constant(outputs))
+    assert seen == [(y.tolist(), outputs.tolist())]
+    assert {*found} == {"loss", "seeing", "mean_absolute_error"}
+    assert float(found["seeing"]) == 5
+    wanted = np.abs(np.eye(3)[y] - outputs).mean()
+    assert float(found["mean_absolute_error"]) == pytest.approx(wanted)
 
 
 def test_a_loss_that_nobody_has_is_refused(shallow):

@@ -14,6 +14,7 @@ from tiny_fits import LABELS, compiled
 from albert_tf.base.errors import InputError
 from albert_tf.library.models import (
     Classifier,
+    QuestionAnswerer,
     Regressor,
     Tagger,
 )
@@ -47,9 +48,21 @@ def test_weights_of_unknown_rank_are_rows():
         rows(np.ones([2, 16], "f4"))
 
 
+class UsersLoss(losses.Loss):
+    """A user's loss, which may have an attribute `from_logits`."""
+
+    def __init__(self, **settings):
+        super().__init__()
+        vars(self).update(settings)
+
+
 @pytest.mark.parametrize(
     ("thing", "wrong"),
     [
+        (UsersLoss(), False),
+        (UsersLoss(from_logits=True), False),
+        (UsersLoss(from_logits=False), True),
+        (UsersLoss(_from_logits=False), True),
         (losses.sparse_categorical_crossentropy, True),
         (losses.binary_focal_crossentropy, True),
         (losses.BinaryCrossentropy(), True),
@@ -157,7 +170,7 @@ def test_metrics_with_and_without_weights(shallow):
     found = np.where(odds >= half, *LABELS)
     model.compile(
         AdamW(0.0),
-        metrics=["acc", "matthews"],
+        metrics=["acc", "Matthews"],
         weighted_metrics=["accuracy", "sparse_categorical_accuracy", "f1"],
         run_eagerly=True,
     )
@@ -399,10 +412,22 @@ def test_names_of_official_metrics(labels, more):
     assert official_names(task) == wanted | more
 
 
-@pytest.mark.parametrize("metric", ["f1", "accurcy", 7])
-def test_a_metric_that_nobody_has_is_refused(shallow, metric):
-    """The error for an unknown metric lists the metrics of the task."""
-    model = Classifier.load(shallow, ["a", "b", "c"])
-    message = "may be accuracy, .*, and Keras's metrics. Received: metrics="
+@pytest.mark.parametrize(
+    ("cls", "labels", "metric", "rule"),
+    [
+        (Classifier, "abc", "f1", "accuracy, .*, and Keras's metrics"),
+        (Classifier, "abc", "accurcy", "accuracy, .*, and Keras's metrics"),
+        (Classifier, "abc", 7, "accuracy, .*, and Keras's metrics"),
+        (Regressor, "", "accuracy", ".*, spearman, and Keras's metrics"),
+        (Regressor, "", "acc", ".*, spearman, and Keras's metrics"),
+        (QuestionAnswerer, "", "mse", "f1"),
+    ],
+)
+def test_a_metric_that_a_task_lacks_is_refused(
+    shallow, cls, labels, metric, rule
+):
+    """The error for an unsuitable metric lists the metrics of the task."""
+    model = cls.load(shallow, *[[*labels]] * bool(labels))
+    message = f"may be {rule}. Received: metrics={metric}$"
     with pytest.raises(InputError, match=message):
-        model.compile(metrics=["accuracy", metric])
+        model.compile(metrics=[metric])
