@@ -63,9 +63,11 @@ def test_tied_copies_must_agree(golden, tmp_path):
     }
     rewrite(folder, tensors | copies)
     convert(str(folder), str(tmp_path / "dir"), "model_dir")
-    copies["predictions.decoder.weight"][3, 1] += 1
-    rewrite(folder, tensors | copies)
-    refuse(tmp_path, folder, "`predictions.decoder.weight` must equal")
+    for name in ("predictions.decoder.weight", "predictions.decoder.bias"):
+        changed = copies[name].copy()
+        changed[-1] += 1
+        rewrite(folder, tensors | copies | {name: changed})
+        refuse(tmp_path, folder, f"`{name}` must equal")
 
 
 def test_other_types_of_numbers_are_named(golden, tmp_path):

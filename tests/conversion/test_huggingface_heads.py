@@ -1,6 +1,7 @@
 """Models fine-tuned with Hugging Face's classes load with their heads."""
 
 import dataclasses
+import json
 import pathlib
 import shutil
 
@@ -79,6 +80,21 @@ def test_there_and_back(kind, pretrained_dir, tmp_path):
     released_files.assert_same(left, right)
 
 
+def test_several_numbers_there_and_back(pretrained_dir, tmp_path):
+    """A round trip keeps the names and the order of several numbers."""
+    ours, hub, back = (str(tmp_path / name) for name in ("a", "b", "c"))
+    names = ("joy", "fear", "awe")
+    finetuned(ours, pretrained_dir, "regression", names)
+    convert(ours, hub, "huggingface")
+    values = json.loads((tmp_path / "b" / "config.json").read_text())
+    assert values["id2label"] == {str(i): x for i, x in enumerate(names)}
+    foreign(tmp_path / "b")
+    convert(hub, back, "model_dir")
+    task = load_task(back)
+    assert (task.kind, task.labels) == ("regression", names)
+    released_files.assert_same(weights_of(ours), weights_of(back))
+
+
 @pytest.mark.parametrize(
     ("values", "kind", "labels"),
     [
@@ -86,6 +102,11 @@ def test_there_and_back(kind, pretrained_dir, tmp_path):
         ({"num_labels": 1}, "regression", ()),
         ({"id2label": {}}, "classification", ("LABEL_0", "LABEL_1")),
         ({"id2label": {"1": 7, "0": "b"}}, "classification", ("b", "7")),
+        (
+            {"id2label": {str(i): f"L{i}" for i in range(11)}},
+            "classification",
+            tuple(f"L{i}" for i in range(11)),
+        ),
         ({"problem_type": SEVERAL}, "multilabel", ("LABEL_0", "LABEL_1")),
         (
             {"problem_type": "regression", "num_labels": 3},
@@ -127,6 +148,7 @@ def test_lengths(kind, limit, positions, length):
     assert task.config.classifier_dropout == 0.1
     answers = kind == "question_answering"
     assert getattr(task, "impossible", False) is answers
+    assert getattr(task, "scoring", "squad2" * answers) == "squad2" * answers
 
 
 @pytest.mark.parametrize("kind", [k for k in KINDS if k != "embedding"])

@@ -5,8 +5,10 @@ import pytest
 import released_files
 from conversions import huggingface, refuse, release
 
+from albert_tf.base.errors import InputError
 from albert_tf.conversion.convert_checkpoint import convert
-from albert_tf.conversion.named_tensors import Tensors
+from albert_tf.conversion.named_tensors import Tensors, from_layout
+from albert_tf.conversion.variable_names import HUGGING_FACE
 
 POOLER = "bert/pooler/dense/bias"
 
@@ -59,6 +61,9 @@ def test_bert_is_no_albert(golden, tmp_path):
         num_hidden_groups=None,
     )
     refuse(tmp_path, source, "this is a BERT")
+    hub = Tensors({"bert.encoder.layer.0.output.dense.bias": (32,)}, None)
+    with pytest.raises(InputError, match="this is a BERT .*: x with bert.enc"):
+        from_layout(hub, golden.config, HUGGING_FACE, "x")
 
 
 @pytest.mark.parametrize("bytes_left", [0, 100, 20_000])
