@@ -200,6 +200,15 @@ def test_pieces_across_words_stay(tmp_path):
     assert written["pre_tokenizer"]["split"] is True
 
 
+def test_a_text_without_a_prefix_has_no_space_before_it():
+    """If texts get no prefix, spaces at the beginning of a text are removed."""
+    written = tokenizer_json(without_prefix())
+    rules = written["normalizer"]["normalizers"]
+    assert rules[-1] == replace("^ +", "")
+    for name in ("pre_tokenizer", "decoder"):
+        assert written[name]["prepend_scheme"] == "never"
+
+
 def test_a_word_behind_a_mask_begins_with_a_space():
     """The normalizer's last rule adds a space at the beginning of a text.
 

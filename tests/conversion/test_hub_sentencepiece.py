@@ -150,11 +150,18 @@ def test_the_pieces_that_count_are_those_of_the_json(tmp_path):
 def test_a_spiece_alone_is_treated_as_alberts(tmp_path):
     """A lone `spiece.model` is read with the rules of `AlbertTokenizer`.
 
-    Doubled quotation marks become `"`. A different class causes a warning.
+    Its bytes do not change. Doubled quotation marks become `"`. A different
+    class causes a warning.
     """
-    content = vocabularies.sentencepiece_model()
+    trainer, pieces = ModelProto(), ModelProto()
+    pieces.ParseFromString(vocabularies.sentencepiece_model())
+    trainer.trainer_spec.CopyFrom(pieces.trainer_spec)
+    pieces.ClearField("trainer_spec")
+    # The library that writes models would write the pieces first.
+    content = trainer.SerializeToString() + pieces.SerializeToString()
     (tmp_path / "spiece.model").write_bytes(content)
-    assert read_tokenizer(str(tmp_path))[0].config.replace_quotes
+    tokenizer, _ = read_tokenizer(str(tmp_path))
+    assert tokenizer.content == content and tokenizer.config.replace_quotes
     path = tmp_path / "tokenizer_config.json"
     path.write_text(json.dumps({"keep_accents": True}))
     config = read_tokenizer(str(tmp_path))[0].config

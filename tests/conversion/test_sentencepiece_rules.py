@@ -1,5 +1,7 @@
 """A SentencePiece model follows the supported rules of a `tokenizer.json`."""
 
+import json
+
 import numpy as np
 import pytest
 import vocabularies
@@ -13,6 +15,7 @@ from hub_tokenizers import (
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from albert_tf.base.errors import InputError
+from albert_tf.conversion import hub_sentencepiece
 from albert_tf.conversion.hub_sentencepiece import (
     SentencePieceReader,
     is_digit,
@@ -226,6 +229,65 @@ def test_splits_without_an_equivalent(rules, named, number):
     assert len(found) == number
 
 
+def test_compiled_rules_replace_the_settings(monkeypatch, tmp_path):
+    """If a split is compiled, so are all other rules, and no setting is on.
+
+    The model then removes extra spaces, and its symbols compete with pieces.
+    """
+    compiled = []
+
+    def table_of(rules):
+        compiled.append(rules)
+        return {}, []
+
+    monkeypatch.setattr(hub_sentencepiece, "table_of", table_of)
+    monkeypatch.setattr(hub_sentencepiece, "charsmap_of", lambda table: b"map")
+    tokenizer = with_symbols()
+    proto = ModelProto.FromString(tokenizer.content)
+    proto.normalizer_spec.remove_extra_whitespaces = False
+    path = tmp_path / "spiece.model"
+    path.write_bytes(proto.SerializeToString())
+    content = of_transformers(tokenizer)
+    content["normalizer"] = LOWER
+    splits = [PUNCTUATION, METASPACE]
+    content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": splits}
+    content["added_tokens"].pop()  # "caf"
+    reader = SentencePieceReader(HubFiles("", content, {}), str(path))
+    config = reader.text_config()
+    assert not any((config.do_lower_case, config.strip_accents))
+    ((lower, split),) = compiled
+    assert (lower, split["where"]) == (LOWER, is_punctuation)
+    spec = reader.proto.normalizer_spec
+    assert spec.remove_extra_whitespaces
+    assert spec.precompiled_charsmap == b"map"
+    assert reader.proto.pieces[-1].type == NORMAL
+    stored = json.loads(spec.normalization_rule_tsv)
+    assert stored["normalizer"] == LOWER and stored["decoder"] is None
+
+
+def test_a_character_map_that_the_json_lacks_is_dropped(tmp_path):
+    """Without `Precompiled`, the character map of `spiece.model` is unused."""
+    tokenizer = vocabularies.english()
+    content = of_transformers(tokenizer)
+    proto = ModelProto.FromString(tokenizer.content)
+    assert proto.normalizer_spec.precompiled_charsmap
+    (tmp_path / "spiece.model").write_bytes(tokenizer.content)
+    found, _ = read_tokenizer(write(tmp_path, content | {"normalizer": None}))
+    proto = ModelProto.FromString(found.content)
+    assert not proto.normalizer_spec.precompiled_charsmap
+    assert found.encode("ＡＢ") != tokenizer.encode("ＡＢ")
+
+
+def test_names_of_bytes_are_pieces_without_byte_fallback():
+    """Without byte fallback, a piece such as <0x41> is an ordinary piece."""
+    content = of_transformers(vocabularies.english())
+    content["model"]["vocab"].append(["<0x41>", -5.0])
+    for fallback, kind in ((True, BYTE), (False, NORMAL)):
+        content["model"]["byte_fallback"] = fallback
+        reader = SentencePieceReader(HubFiles("", content, {}), None)
+        assert reader.proto.pieces[-1].type == kind
+
+
 @pytest.mark.slow
 def test_normalizers_without_an_equivalent_are_named(tmp_path):
     """A reported difference names an unsupported normalizer."""
@@ -325,7 +387,14 @@ def test_the_rule_of_numbers_follows_from_scores(
 
 
 def test_models_without_numbers_follow_the_release(tmp_path):
-    """Without a piece such as `1,`, the released rule for numbers applies."""
+    """Without a piece such as `1,`, the released rule for numbers applies.
+
+    It also applies if only some of these pieces can be chosen.
+    """
+    content = tokenizer_json(vocabularies.english())
+    content["model"]["vocab"].append(["33,", -0.1])  # user-defined
+    folder = write(tmp_path, content)
+    assert read_tokenizer(folder)[0].config.digit_comma == "released"
     content = of_transformers(vocabularies.english())
     content["model"]["vocab"] = [
         row
