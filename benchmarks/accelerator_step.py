@@ -10,6 +10,7 @@ outputs of JAX's CPU backend.
 """
 
 import argparse
+import dataclasses
 import json
 import math
 import os
@@ -18,6 +19,8 @@ import sys
 import time
 
 import numpy as np
+from train_step_peers import Case
+from turns import Worker, present
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
@@ -74,21 +77,17 @@ class Step:
         return self.jax.block_until_ready(named)
 
 
-def random_batch(file: StepFile, rng: np.random.Generator) -> dict:
-    """Return a batch of random examples without padding."""
-    shapes, words = file.shapes, file.info["config"]["vocab_size"]
-    tokens, slots = shapes["input_ids"], shapes["masked_lm_ids"]
-    rows = [rng.permutation(tokens[1])[: slots[1]] for _ in range(slots[0])]
-    return {
-        "input_ids": rng.integers(5, words, tokens, np.int32),
-        "input_mask": np.ones(tokens, np.int32),
-        "segment_ids": rng.integers(0, 2, tokens, np.int32),
-        "masked_lm_positions": np.sort(rows).astype(np.int32),
-        "masked_lm_ids": rng.integers(5, words, slots, np.int32),
-        "masked_lm_weights": np.ones(slots, np.float32),
-        "sentence_order_labels": rng.integers(0, 2, tokens[0], np.int32),
-        "example_weights": np.ones(tokens[0], np.float32),
-    }
+def case_of(about: dict) -> Case:
+    """Return the model and the batch sizes of the step in a description."""
+    keys = ("vocab_size", "embedding_size", "hidden_size", "num_hidden_layers")
+    keys += ("num_attention_heads", "intermediate_size")
+    return Case(
+        about["examples"],
+        about["tokens"],
+        about["predictions"],
+        {key: about["config"][key] for key in keys},
+        about["training"]["dtype"],
+    )
 
 
 def peak(device, dtype: str) -> float:
@@ -99,21 +98,10 @@ def peak(device, dtype: str) -> float:
     return math.nan
 
 
-def peers(about: dict, python: str) -> list:
+def peers(case: Case, python: str) -> list[Worker]:
     """Start the peer; return [its process], or [] if a package is missing."""
-    from turns import Worker, present
-
-    keys = ("vocab_size", "embedding_size", "hidden_size", "num_hidden_layers")
-    keys += ("num_attention_heads", "intermediate_size")
-    case = {
-        "batch": about["examples"],
-        "tokens": about["tokens"],
-        "predictions": about["predictions"],
-        "model": {key: about["config"][key] for key in keys},
-        "dtype": about["training"]["dtype"],
-    }
     name = "Hugging Face compiled"
-    arguments = [name, json.dumps(case)]
+    arguments = [name, json.dumps(dataclasses.asdict(case))]
     return present([Worker(name, "train_step_peers.py", arguments, python)])
 
 
@@ -144,8 +132,8 @@ def measure(path: str, args: argparse.Namespace) -> None:
     about, jax = file.info, file.jax
     device, dtype = jax.devices()[0], about["training"]["dtype"]
     values = file.bundle.read() | file.constants()
-    values |= random_batch(file, np.random.default_rng(args.seed))
-    rate = peak(device, dtype)
+    case, rate = case_of(about), peak(device, dtype)
+    values |= case.data(args.seed)
     print(
         f"\n{path}: {about['examples']} x {about['tokens']} tokens, "
         f"{dtype}, {about['optimizer']['optimizer']}, "
@@ -158,7 +146,7 @@ def measure(path: str, args: argparse.Namespace) -> None:
     first = {n: np.asarray(x) for n, x in ours.step().items()}
     if not args.nocompare:
         compare(file, values, first)
-    others = peers(about, args.peer_python) if args.peer else []
+    others = peers(case, args.peer_python) if args.peer else []
     seconds: list[float] = []
     for _ in range(WARMUP + args.rounds):
         start = time.perf_counter()

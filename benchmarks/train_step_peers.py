@@ -37,9 +37,9 @@ class Case:
         """The Keras policy of `dtype`."""
         return "mixed_bfloat16" if self.dtype == "bfloat16" else "float32"
 
-    def data(self) -> dict[str, np.ndarray]:
+    def data(self, seed: int = 0) -> dict[str, np.ndarray]:
         """Return a random batch, which is the same for every library."""
-        rng = np.random.default_rng(0)
+        rng = np.random.default_rng(seed)
         b, t, p = self.batch, self.tokens, self.predictions
         vocab = self.model["vocab_size"]
         rows = [rng.permutation(t)[:p] for _ in range(b)]

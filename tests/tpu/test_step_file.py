@@ -80,7 +80,7 @@ def test_the_benchmark_needs_no_tensorflow(file):
     """Without TensorFlow, `accelerator_step.py` times and compares a step."""
     code = (
         "import runpy, sys; sys.modules |= {'tensorflow': None}; "
-        "sys.argv = sys.argv[1:];"
+        f"sys.argv = sys.argv[1:]; sys.path.append({str(BENCHMARK)!r}); "
         "runpy.run_path(sys.argv[0], run_name='__main__')"
     )
     script = BENCHMARK / "accelerator_step.py"
