@@ -52,48 +52,22 @@ def released_schedule(
     return tf.where(since < config.num_warmup_steps, warmup, rate)
 
 
-def polynomial_decay(done: tf.Tensor, config) -> tf.Tensor:
-    """Return the rate as a fraction of the peak, under polynomial decay.
-
-    `done` is the completed fraction of the decay.
-    """
-    return (1.0 - done) ** config.poly_power
-
-
-def cosine_decay(done: tf.Tensor, config) -> tf.Tensor:
-    """Return the rate as a fraction of the peak, under cosine decay.
-
-    `done` is the completed fraction of the decay. The square of a sine equals
-    (1 + cos(pi done)) / 2, but does not round to 0 in the last steps of a long
-    run.
-    """
-    return tf.square(tf.sin(0.5 * math.pi * (1.0 - done)))
-
-
-def no_decay(done: tf.Tensor, config) -> tf.Tensor:
-    """Return 1: without decay, the rate stays at its peak."""
-    return tf.ones_like(done)
-
-
 def corrected_schedule(
-    config,
-    num_train_steps: int,
-    step: tf.Tensor,
-    decay_function: Callable = polynomial_decay,
+    config, num_train_steps: int, step: tf.Tensor, decay_of: Callable
 ) -> tf.Tensor:
     """Return the rate of the corrected schedule at a step.
 
     The rate is never zero before the end of the run, and does not jump when
     warm-up ends: warm-up ends at the peak, where decay starts. Before
     `start_warmup_step`, the rate decays as if there were no warm-up, as in the
-    run that is being continued. `decay_function` returns the rate as a
-    fraction of the peak; see `polynomial_decay`.
+    run that is being continued. `decay_of` returns the rate as a fraction of
+    the peak, given the remaining fraction of the decay and `config`.
     """
     start, warmup = config.start_warmup_step, config.num_warmup_steps
 
     def decay(since, length):
         done = tf.clip_by_value(since / max(length, 1), 0.0, 1.0)
-        return config.learning_rate * decay_function(done, config)
+        return config.learning_rate * decay_of(1.0 - done, config)
 
     peak = config.peak_step
     rate = decay(step - peak, num_train_steps - peak)
@@ -104,12 +78,19 @@ def corrected_schedule(
 
 
 SCHEDULES: dict[str, Callable] = {
-    "corrected": corrected_schedule,
-    "released": released_schedule,
-    "cosine": functools.partial(
-        corrected_schedule, decay_function=cosine_decay
+    "corrected": functools.partial(
+        corrected_schedule, decay_of=lambda left, c: left**c.poly_power
     ),
-    "constant": functools.partial(corrected_schedule, decay_function=no_decay),
+    "released": released_schedule,
+    # The square equals (1 - cos(pi left)) / 2, but does not round to 0 in the
+    # last steps of a long run.
+    "cosine": functools.partial(
+        corrected_schedule,
+        decay_of=lambda left, _: tf.square(tf.sin(0.5 * math.pi * left)),
+    ),
+    "constant": functools.partial(
+        corrected_schedule, decay_of=lambda left, _: tf.ones_like(left)
+    ),
 }
 
 
