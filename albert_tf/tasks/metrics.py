@@ -9,7 +9,6 @@ question: an unanswerable question has no reference answer, and the prediction
 scores are from 0 to 1.
 """
 
-import collections
 import difflib
 import itertools
 import math
@@ -259,7 +258,7 @@ def overlap_f1(common: int, predicted: int, expected: int) -> float:
 def token_f1(answer: str, prediction: str) -> float:
     """Return the F1 score of words, as in SQuAD 1.1."""
     gold, guess = (normalize_answer(x).split() for x in (answer, prediction))
-    common = collections.Counter(gold) & collections.Counter(guess)
+    common = Counter(gold) & Counter(guess)
     return overlap_f1(common.total(), len(guess), len(gold))
 
 

@@ -312,16 +312,12 @@ class TokenClassification(Task):
         rows = first + notes["word_rows"]
         logits = outputs["logits"][rows, notes["positions"]]  # [words, C]
         probabilities = self.probabilities(logits)
-        best, probabilities = (
-            probabilities.argmax(axis=1),
-            probabilities.max(axis=1),
-        )  # [words]
         ends = np.cumsum(words)[:-1]
+        best = np.split(probabilities.argmax(axis=1), ends)
+        values = np.split(probabilities.max(axis=1), ends)
         return [
-            Tags(tuple(self.labels[i] for i in tags), values)
-            for tags, values in zip(
-                np.split(best, ends), np.split(probabilities, ends), strict=True
-            )
+            Tags(tuple(self.labels[i] for i in tags), shares)
+            for tags, shares in zip(best, values, strict=True)
         ]
 
     def example(self, text):
