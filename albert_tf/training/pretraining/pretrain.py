@@ -39,7 +39,6 @@ from albert_tf.training.pretraining.run_setup import (
     fingerprint,
     with_compat,
 )
-from albert_tf.training.pretraining.warm_start import read_transplant
 from albert_tf.training.run import (
     Hook,
     Run,
@@ -105,7 +104,9 @@ def start(setup: Setup, trainer: Trainer) -> None:
         transplant = None
         if pretraining.init_state == warm_start.TRANSPLANT:
             size = config.vocab_size
-            transplant = read_transplant(source, setup.vocabulary, first, size)
+            transplant = warm_start.read_transplant(
+                source, setup.vocabulary, first, size
+            )
         lines = warm_start.start_weights(
             model, source, config, transplant, setup.vocabulary
         )
