@@ -250,6 +250,12 @@ class NetworkModel(ModelWithTokenizer):
         """The official metrics requested in `compile`."""
         return self._official.metrics
 
+    def _check_official(self, of_ids: bool) -> None:
+        """Raise `InputError` if official metrics are requested for ids."""
+        rule = "Official metrics need texts and labels, not ids."
+        names = ", ".join(m.name for m in self.official)
+        require(not (self.official and of_ids), rule, metrics=names)
+
     @contextlib.contextmanager
     def showing(self, scores: dict[str, float]) -> Iterator[None]:
         """Within the `with` block, show official metrics in evaluation logs."""

@@ -105,8 +105,7 @@ def new_task(
     require(labels is None or hasattr(task, "labels"), rule, labels=labels)
     require(
         labels is not None or not task.has_classes,
-        "`labels` must be given, because the model has no head with "
-        "classes. "
+        "`labels` must be given, because the model has no head with classes. "
         "Received: none",
     )
     if labels is None:
@@ -118,6 +117,7 @@ def task_of_class(
     cls: type,
     source: Source,
     labels: Sequence | None,
+    num_labels: int | None,
     max_length: int | None,
     load_head: bool,
     settings: dict[str, Any],
@@ -128,12 +128,16 @@ def task_of_class(
       cls: the model's class.
       source: the model on disk.
       labels: the classes, or None for the fine-tuned model's classes.
+      num_labels: the number of classes, or None.
       max_length: maximum number of tokens in an input, or None for the task's
         value.
       load_head: whether to load the head too.
       settings: options of the class, fields of `TaskConfig`, names of columns
         and dropout rates.
     """
+    stored_labels = getattr(source.task, "labels", ()) if load_head else ()
+    fewest = find(cls.kinds[0]).fewest_labels
+    labels = resolved_labels(labels, num_labels, stored_labels, fewest)
     fields = [field.name for field in dataclasses.fields(TaskConfig)]
     legal = sorted((*cls.options, *fields, *COLUMNS, *DROPOUTS))
     check_keywords(settings, legal, ARGUMENTS)

@@ -32,7 +32,6 @@ from albert_tf.library.user_data import (
 from albert_tf.tasks.classification import SentenceTask
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.predictions import Predictor
-from albert_tf.tasks.registry import find
 from albert_tf.tasks.task import Task
 from albert_tf.training.health import NotFinite, require_finite
 
@@ -101,10 +100,7 @@ class TaskModel(NetworkModel):
         keras_settings = {k: settings.pop(k, None) for k in ("name", "dtype")}
         new_head = as_type("new_head", new_head, bool)
         load_head = source.task is not None and not new_head
-        stored_labels = getattr(source.task, "labels", ()) if load_head else ()
-        number = num_labels, stored_labels, find(cls.kinds[0]).fewest_labels
-        labels = task_loading.resolved_labels(labels, *number)
-        arguments = labels, max_length, load_head, settings
+        arguments = labels, num_labels, max_length, load_head, settings
         task = task_loading.task_of_class(cls, source, *arguments)
         config = task_loading.with_dropout(source.config, settings)
         model = cls(config, task, source.tokenizer, **keras_settings)
@@ -228,8 +224,7 @@ class TaskModel(NetworkModel):
             arguments = {k: v for k, v in arguments.items() if v is not None}
             x = self.encoded(x)
             if isinstance(x, tf.data.Dataset):
-                labels = self.task, self.own_loss
-                x = user_data.with_label_numbers(x, *labels)
+                x = user_data.with_label_numbers(x, self.task, self.own_loss)
             return {"x": x} | arguments
         size = checked_batch_size(size)
         if isinstance(x, tf.data.Dataset):
@@ -369,8 +364,7 @@ class TaskModel(NetworkModel):
 
     def _batch_labels(self, x: Any, y: Any) -> Any:
         """Return the labels of a batch of ids in a form that Keras accepts."""
-        arguments = y, self.task, self.own_loss
-        return y if has_text(x) else labels_of_ids(*arguments)
+        return y if has_text(x) else labels_of_ids(y, self.task, self.own_loss)
 
     def train_on_batch(
         self, x, y=None, sample_weight=None, class_weight=None, **kwargs
@@ -385,12 +379,6 @@ class TaskModel(NetworkModel):
         """Evaluate one batch of ids; labels and weights are as in `fit`."""
         arguments = self._batch_labels(x, y), weights_of_ids(sample_weight)
         return super().test_on_batch(x, *arguments, **kwargs)
-
-    def _check_official(self, of_ids: bool) -> None:
-        """Raise `InputError` if official metrics are requested for ids."""
-        rule = "Official metrics need texts and labels, not ids."
-        names = ", ".join(m.name for m in self.official)
-        require(not (self.official and of_ids), rule, metrics=names)
 
     def evaluate(
         self, x=None, y=None, batch_size=None, sample_weight=None, **kwargs
