@@ -70,7 +70,7 @@ def train(
         objective_of(job.task, s.recipe),
     )
     features = job.training_split.features
-    batches = make_batches(features, s.run, s.training, strategy)
+    batches = make_batches(features, s, strategy)
     by_length = bucketed(s.run, strategy, "eval")
     evaluator = TaskEvaluator(trainer.evaluator, job.task, by_length)
     keep = KeepThreshold(s.training.eval_steps, job.best_metric, evaluator)
@@ -244,7 +244,6 @@ def for_ensemble(s: Settings, job: Job) -> Job:
     if s.task.null_score_diff_threshold is not None:
         return job
     mean = evaluation.mean_threshold(s.run.ensemble)
-    # Evaluation tunes a threshold for the averaged logits.
     threshold = None if s.run.do_eval else mean
     task = job.task.replaced(null_score_diff_threshold=threshold)
     return dataclasses.replace(job, task=task)

@@ -15,21 +15,9 @@ import tensorflow as tf
 
 from albert_tf.base.errors import require
 from albert_tf.finetuning import soft_targets
-from albert_tf.finetuning.evaluation import (
-    bucketed,
-    check_results,
-)
-from albert_tf.finetuning.finetuning_setup import (
-    FinetuningConfig,
-    Job,
-    Settings,
-    prepare,
-)
-from albert_tf.finetuning.recipe import (
-    RecipeConfig,
-    check_freeze,
-    frozen,
-)
+from albert_tf.finetuning.evaluation import bucketed, check_results
+from albert_tf.finetuning.finetuning_setup import Job, Settings, prepare
+from albert_tf.finetuning.recipe import RecipeConfig, check_freeze, frozen
 from albert_tf.finetuning.soft_targets import with_class_weights
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.ops import is_tpu
@@ -39,7 +27,6 @@ from albert_tf.training import checkpoints, distribution
 from albert_tf.training.objectives import Batch, Objective
 from albert_tf.training.run import warn_of_warmup
 from albert_tf.training.trainer import Trainer, add
-from albert_tf.training.training_config import TrainingConfig
 
 
 def adversary(gradient: tf.Tensor, epsilon: float) -> tf.Tensor:
@@ -170,16 +157,15 @@ def prepare_jobs(
     return workers, jobs
 
 
-def training_step(
-    run: FinetuningConfig, training: TrainingConfig, strategy, max_length: int
-) -> int:
+def training_step(s: Settings, strategy, max_length: int) -> int:
     """Return the `step` for rounding up batch lengths, as in `batcher`.
 
     A step of 0 means that every batch is padded to `max_length` tokens, the
     maximum length of a row.
     """
-    by_length, compiled = bucketed(run, strategy, "train"), training.jit_compile
-    padded = run.length_bucketing == "none" or (compiled and not by_length)
+    by_length = bucketed(s.run, strategy, "train")
+    compiled = s.training.jit_compile
+    padded = s.run.length_bucketing == "none" or (compiled and not by_length)
     if padded or is_tpu(strategy):
         return 0
     compiled_per_length = compiled or tf.config.list_physical_devices("GPU")
@@ -188,8 +174,7 @@ def training_step(
 
 def make_batches(
     features: Features,
-    run: FinetuningConfig,
-    training: TrainingConfig,
+    s: Settings,
     strategy: tf.distribute.Strategy,
     size: int | None = None,
     number: int = 0,
@@ -198,23 +183,22 @@ def make_batches(
 
     Args:
       features: the training examples.
-      run: the run's settings, which determine whether to bucket by length.
-      training: the training settings, which include the batch size and seed.
+      s: the settings, such as the batch size, the seed and the bucketing.
       strategy: the strategy that trains.
       size: the number of examples in a batch that come from `features`; None
         means all examples.
       number: the task's index; each task is shuffled differently.
     """
-    global_batch_size = training.train_batch_size
+    global_batch_size = s.training.train_batch_size
     size = size or global_batch_size
-    group = size if bucketed(run, strategy, "train") else 0
-    step = training_step(run, training, strategy, features.max_seq_length)
+    group = size if bucketed(s.run, strategy, "train") else 0
+    step = training_step(s, strategy, features.max_seq_length)
 
     def batches(start, num_shards, shard, batch_size):
         return training_batches(
             features,
             batch_size=size * batch_size // global_batch_size,
-            seed=training.random_seed + number,
+            seed=s.training.random_seed + number,
             start=start // global_batch_size * size,
             num_shards=num_shards,
             shard=shard,

@@ -168,12 +168,7 @@ def mixed_batches(
     """Return a function that creates mixed batches, for `Trainer.iterator`."""
     makers = {
         name: make_batches(
-            job.training_split.features,
-            s.run,
-            s.training,
-            strategy,
-            size,
-            number,
+            job.training_split.features, s, strategy, size, number
         )
         for number, ((name, job), size) in enumerate(
             zip(jobs.items(), sizes, strict=True)

@@ -224,8 +224,8 @@ def test_lengths_are_few_where_each_is_compiled(bucketing, jit_compile, step):
         jit_compile=jit_compile,
     )
     here = tf.distribute.get_strategy()
-    assert training_step(s.run, s.training, here, 200) == step
-    assert training_step(s.run, s.training, CompiledForTpu(), 200) == 0
+    assert training_step(s, here, 200) == step
+    assert training_step(s, CompiledForTpu(), 200) == 0
     for part, settings in (("train", {"all"}), ("eval", {"all", "evaluation"})):
         assert bucketed(s.run, here, part) == (bucketing in settings)
         assert not bucketed(s.run, CompiledForTpu(), part)
@@ -250,7 +250,7 @@ def test_a_task_has_a_part_of_each_batch(bucketing, group, monkeypatch):
     row = np.zeros(3, np.int32), 3
     features = Features.from_rows([row], {}, 0, 16)
     here = tf.distribute.get_strategy()
-    make = make_batches(features, s.run, s.training, here, 6, 2)
+    make = make_batches(features, s, here, 6, 2)
     assert make(start=32, num_shards=2, shard=1, batch_size=8) == {
         "batch_size": 3,
         "seed": 7,
