@@ -170,13 +170,6 @@ def test_the_importance_of_heads():
     np.testing.assert_allclose([*found.values()], wanted, rtol=1e-5)
 
 
-def test_the_best_heads_keep_their_order():
-    """The most important heads come in the order of their numbers."""
-    worth = np.array([3.0, 5.0, 1.0, 9.0, 5.0])
-    for number, heads in ((1, [3]), (2, [1, 3]), (3, [1, 3, 4])):
-        assert shrink.most_important(worth, number).tolist() == heads
-
-
 def test_removed_heads_are_heads_without_output():
     """Without a head, outputs are those of a model that ignores the head.
 

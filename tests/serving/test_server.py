@@ -1,6 +1,5 @@
 """The basic signatures agree with the Python tokenizer and model."""
 
-import dataclasses
 import re
 
 import numpy as np
@@ -11,7 +10,6 @@ from exporting import (
     TEXTS,
     close,
     concrete,
-    copied,
     finetuned,
     operations,
     packed,
@@ -21,8 +19,6 @@ from exporting import (
 )
 from tiny_records import serialized
 
-from albert_tf.base.errors import InputError
-from albert_tf.model.config import AlbertConfig
 from albert_tf.serving.server import ensure_shape
 from albert_tf.tasks import losses
 from albert_tf.text.packing import INPUTS
@@ -245,19 +241,6 @@ def test_one_size_may_be_fixed(shape, fits):
         return
     with pytest.raises(tf.errors.InvalidArgumentError, match="_of_shape"):
         size(tf.ones(shape, tf.int32))
-
-
-def test_settings_must_fit_the_model(pretrained_dir, tokenizer, tmp_path):
-    """Errors name a length or a vocabulary that does not fit the model."""
-    with pytest.raises(InputError, match="max_seq_length=25"):
-        server_of(pretrained_dir, max_seq_length=25)
-    folder = copied(pretrained_dir, tmp_path / "model")
-    config = AlbertConfig.from_model_dir(folder)
-    pieces = tokenizer.vocab_size
-    config = dataclasses.replace(config, vocab_size=pieces - 1)
-    config.save(folder)
-    with pytest.raises(InputError, match=f"pieces={pieces}, vocab_size"):
-        server_of(folder)
 
 
 def test_shorter_inputs_can_be_asked_for(pretrained_dir, tokenizer):
