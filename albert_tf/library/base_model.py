@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from albert_tf.base import files
 from albert_tf.base.errors import ForeignName, InputError, near, require
-from albert_tf.base.program import command
 from albert_tf.base.replacing import (
     Contents,
     atomic_folder,
@@ -37,13 +36,7 @@ from albert_tf.library.changed_layers import (
 from albert_tf.library.preprocessor import KeepsTokenizer, Preprocessor
 from albert_tf.model.config import CONFIG_FILE, AlbertConfig
 from albert_tf.model.layers import TakesIds
-from albert_tf.serving.export import (
-    DESCRIPTION,
-    FORMATS,
-    ExportConfig,
-    export_model,
-)
-from albert_tf.serving.signatures import ServingConfig
+from albert_tf.serving.export import DESCRIPTION, FORMATS, export
 from albert_tf.tasks.task import Task
 from albert_tf.text.added_pieces import with_pieces
 from albert_tf.text.packing import checked_texts, row_length
@@ -189,9 +182,6 @@ def write_model_dir(
         for part in filter(None, parts):
             part.save(temporary)
         checkpoints.save(temporary, weights | casts)
-
-
-_export = command(ExportConfig, ServingConfig)(export_model)
 
 
 def check_length(max_length: int | None, config: AlbertConfig) -> int | None:
@@ -411,6 +401,6 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
         with tempfile.TemporaryDirectory() as folder:
             model_dir = files.join(folder, "model")
             self.save(model_dir)
-            _export(
+            export(
                 model_dir=model_dir, export_dir=str(filepath), to=to, **serving
             )

@@ -272,7 +272,7 @@ def test_an_export_has_the_format_and_settings(albert, monkeypatch, name, to):
         assert load(model_dir).config == albert.config
         calls.append(how)
 
-    monkeypatch.setattr(base_model, "_export", export)
+    monkeypatch.setattr(base_model, "export", export)
     albert.export("here", name, precision="float16")
     wanted = {"export_dir": "here", "to": to, "precision": "float16"}
     albert.export("there")
