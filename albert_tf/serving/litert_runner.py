@@ -6,7 +6,7 @@ Shapes: N rows, B rows per call to the model, T tokens, P masks per call.
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -70,11 +70,10 @@ class Runner:
             name: tuple(map(int, x["shape"]))
             for name, x in self._run.get_output_details().items()
         }
-        self.task, self.fields, self.is_pair = None, Task.fields, False
-        if is_finetuned(folder):
-            self.task = load_task(folder)  # with the lengths of the LiteRT file
-            self.fields = self.task.fields
-            self.is_pair = self.task.is_pair
+        # The task has the lengths of the LiteRT file.
+        self.task = load_task(folder) if is_finetuned(folder) else None
+        kind = self.task or Task
+        self.fields, self.is_pair = kind.fields, kind.is_pair
         self._check_task(folder)
 
     def _check_task(self, folder: str) -> None:
@@ -152,8 +151,9 @@ class Runner:
             "`text_pair` needs a model with a head for sentence order.",
             text_pair=pair[:60],
         )
-        ids = [self.tokenizer.encode_batch([x]) for x in (text, pair)]
-        features = self.packed(*ids)
+        features = Features.from_texts(
+            self.tokenizer, [text], self.length, pairs=[pair]
+        )
         outputs = self.run(features)
         if has_order and pair:
             return {"in_order": float(softmax(outputs["sop_logits"])[0, 0])}
@@ -163,15 +163,6 @@ class Runner:
             "mean": tokens.mean(axis=0).tolist(),
         }
 
-    def packed(self, first: Sequence, second: Sequence | None = None):
-        """Return the features of rows, given the ids of one or two parts."""
-        second = [()] * len(first) if second is None else second
-        rows = [
-            packed_row(self.tokenizer, a, b, self.length)
-            for a, b in zip(first, second, strict=True)
-        ]
-        return Features.from_rows(rows, {}, self.tokenizer.pad_id, self.length)
-
     def fill_mask(self, text: str, top_k: int) -> list[list[tuple[str, float]]]:
         """Return the best (piece, probability) pairs for each `[MASK]`.
 
@@ -180,7 +171,9 @@ class Runner:
             text's first `length` tokens.
         """
         ids = self.tokenizer.encode_masked(text)
-        inputs = self.packed([ids] * self.batch_size).dense()
+        row = packed_row(self.tokenizer, ids, (), self.length)
+        pad_id, rows = self.tokenizer.pad_id, [row] * self.batch_size
+        inputs = Features.from_rows(rows, {}, pad_id, self.length).dense()
         (mask_positions,) = np.nonzero(
             inputs["input_ids"][0] == self.tokenizer.mask_id
         )

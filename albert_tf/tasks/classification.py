@@ -45,7 +45,6 @@ from albert_tf.tasks.tables import (
 )
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.task_config import TEXT_COLUMNS
-from albert_tf.text.packing import packed_row
 
 PAIR = "text_pair"  # the default column of second texts
 # {layout of official files: function that converts a row to text columns}. The
@@ -196,21 +195,15 @@ class SentenceTask(Task):
         """Return the labels of N examples as numbers, [N] or [N, C]."""
 
     def features(self, examples, tokenizer):
-        first = tokenizer.encode_batch([e.text for e in examples])
-        second = [np.zeros(0, np.int32)] * len(examples)
-        if self.is_pair:
-            second = tokenizer.encode_batch([e.text_pair for e in examples])
-        length = self.config.max_seq_length
-        rows = [
-            packed_row(tokenizer, a, b, length)
-            for a, b in zip(first, second, strict=True)
-        ]
         labels = [e.label for e in examples]
         arrays = {} if None in labels else {"labels": self.targets(labels)}
         shares = [e.shares for e in examples if e.shares is not None]
         if shares:
             arrays["labels"] = np.stack(shares).astype(np.float32)
-        return Features.from_rows(rows, arrays, tokenizer.pad_id, length)
+        texts = [e.text for e in examples]
+        pairs = [e.text_pair for e in examples] if self.is_pair else None
+        length = self.config.max_seq_length
+        return Features.from_texts(tokenizer, texts, length, arrays, pairs)
 
     def served(self, outputs):
         return {"probabilities": self.probabilities(outputs["logits"])}

@@ -111,12 +111,20 @@ class Features:
         texts: Sequence[str],
         max_seq_length: int,
         arrays: dict[str, np.ndarray] | None = None,
+        pairs: Sequence[str] | None = None,
         **fields,
     ) -> "Features":
-        """Build features with one truncated row `[CLS] text [SEP]` per text."""
+        """Build features with one truncated row `[CLS] text [SEP]` per text.
+
+        If `pairs` contains the second texts, a row is a `packed_row` of two
+        segments.
+        """
+        first, second = tokenizer.encode_batch(texts), [()] * len(texts)
+        if pairs is not None:
+            second = tokenizer.encode_batch(pairs)
         rows = [
-            packed_row(tokenizer, ids, (), max_seq_length)
-            for ids in tokenizer.encode_batch(texts)
+            packed_row(tokenizer, a, b, max_seq_length)
+            for a, b in zip(first, second, strict=True)
         ]
         arrays = arrays or {}
         return cls.from_rows(

@@ -21,6 +21,7 @@ from albert_tf.serving.litert_runner import (
     answers,
 )
 from albert_tf.serving.signatures import ServingConfig
+from albert_tf.tasks.features import Features
 from albert_tf.text.packing import pack
 from albert_tf.training import checkpoints
 
@@ -74,9 +75,12 @@ def test_fills_masks_as_the_python_model(
             close([share for _, share in answer], p[best])
 
 
-def scores(runner, *texts):
+def scores(runner, texts, pairs=None):
     """Return a runner's outputs {name: [N, ...]} for N texts or text pairs."""
-    return runner.run(runner.packed(*map(runner.tokenizer.encode_batch, texts)))
+    rows = Features.from_texts(
+        runner.tokenizer, texts, runner.length, pairs=pairs
+    )
+    return runner.run(rows)
 
 
 def test_scores_pairs_as_the_python_model(

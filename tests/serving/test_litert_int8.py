@@ -12,6 +12,7 @@ from albert_tf.model.task_heads import pooled
 from albert_tf.serving.export import ExportConfig, export_model
 from albert_tf.serving.litert_runner import Runner
 from albert_tf.serving.signatures import ServingConfig
+from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import find
 
 pytest.importorskip("ai_edge_quantizer")
@@ -86,7 +87,7 @@ def test_masks_are_filled_from_the_one_table(
     text = "the small garden on the river."
     inputs = packed(tokenizer, [text])
     positions = np.arange(8, dtype=np.int32)[None]
-    features = runner.packed([tokenizer.encode(text)])
+    features = Features.from_texts(tokenizer, [text], runner.length)
     found = runner.call(features.dense(), positions)
     wanted = pretrained_model(*map(tf.constant, [*inputs, positions]))
     wanted |= pretrained_model.albert(*map(tf.constant, inputs))
@@ -111,7 +112,8 @@ def test_padding_has_no_part_in_int8(
     assert "Wrote" in output.out
     assert "%" not in output.err and "INFO" not in output.err
     runner = Runner(out)
-    inputs = runner.packed([tokenizer.encode("she walks")]).dense()
+    rows = Features.from_texts(tokenizer, ["she walks"], runner.length)
+    inputs = rows.dense()
     found = runner.call(inputs)["embedding"]
     outputs = model.albert(*map(tf.constant, inputs.values()))
     wanted = pooled(outputs["sequence_output"], inputs["input_mask"])

@@ -162,18 +162,23 @@ def test_the_heads_decide_what_is_answered(
 
     Other texts become vectors.
     """
-    outputs = {
-        "sequence_output": np.array([[[1.0, 2.0], [3.0, 6.0], [9.0, 9.0]]]),
-        "pooled_output": np.array([[0.5, 0.25]]),
-    }
+    outputs = {"pooled_output": np.array([[0.5, 0.25]])}
     outputs |= {"sop_logits": np.log([[3.0, 1.0]])} if order else {}
+
+    def run(features):
+        states = np.full([1, 9, 2], 9.0)
+        states[0, : features.lengths[0]] = [2.0, 4.0]  # the rest is padding
+        states[0, 0] += 1.0, -1.0
+        states[0, 1] -= 1.0, -1.0
+        return outputs | {"sequence_output": states}
+
     runner = fake(
         tokenizer=tokenizer,
+        length=9,
         masks=masks,
         outputs=outputs,
         fill_mask=lambda text, top_k: (text, top_k),
-        packed=lambda *ids: types.SimpleNamespace(lengths=[len(ids)]),
-        run=lambda features: outputs,
+        run=run,
     )
     if answer is None:
         with pytest.raises(InputError, match="`text_pair` needs .*pair=b"):

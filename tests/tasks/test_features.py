@@ -8,11 +8,7 @@ import pytest
 import vocabularies
 
 from albert_tf.tasks.batches import batcher
-from albert_tf.tasks.features import (
-    Features,
-    best_windows,
-    make_windows,
-)
+from albert_tf.tasks.features import Features, best_windows, make_windows
 from albert_tf.text.packing import pack, packed_row
 
 LENGTH = 12
@@ -109,6 +105,18 @@ def test_long_texts_are_cut():
     rows = [cls, the, the, the, the, sep, cls, un, sep]
     assert features.tokens.tolist() == rows
     assert features.lengths.tolist() == [6, 3]
+
+
+def test_pairs_have_two_segments():
+    """A row has the segments of a text and its pair, unless the pair is ""."""
+    tokenizer = vocabularies.chinese()
+    texts, pairs = ["un", "the"], ["the the", ""]
+    features = Features.from_texts(tokenizer, texts, 9, pairs=pairs)
+    the, un = tokenizer.encode("the un")
+    cls, sep = tokenizer.cls_id, tokenizer.sep_id
+    rows = [cls, un, sep, the, the, sep, cls, the, sep]
+    assert features.tokens.tolist() == rows
+    assert features.second_starts.tolist() == [3, 3]
 
 
 def whole_features(**changes):
