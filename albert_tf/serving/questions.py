@@ -138,8 +138,6 @@ class Answers:
                 (spans.last, spanned.ends),
             )
         )
-        # A piece without characters in the text cannot be an answer.
-        score = tf.where(fits & (ends > starts), score, IMPOSSIBLE)
         return score, starts, ends
 
     @staticmethod
@@ -163,7 +161,8 @@ class Answers:
         max_answers = min(width, self.task.config.n_best_size)
         rows, *columns = self._sorted(request.windows, score, starts, ends)
         candidates = self._texts(context, rows, *columns)
-        # A piece may consist of characters without width.
+        # A piece may have no characters in the text, or only characters without
+        # width.
         visible = tf.where(candidates["answers"] != "")[:, 0]
         rows = tf.gather(rows, visible)
         candidates = {k: tf.gather(x, visible) for k, x in candidates.items()}
