@@ -106,10 +106,15 @@ def test_a_classifier_of_keras(golden, tmp_path):
 
 
 def finetuned_release(tmp_path, golden, head: dict, scope: str = "") -> str:
-    """Write a TF1 checkpoint with a head and slots; return the folder."""
+    """Write a TF1 checkpoint with a head and slots; return the folder.
+
+    The slots are those of LAMB if there is a scope, and of Adam otherwise.
+    """
     table = {n: x for n, x in golden.weights.items() if n.startswith("bert/")}
     table = {scope + name: x for name, x in table.items()} | head
-    return release(tmp_path / "in", golden.config, with_slots(table))
+    rule = "lamb" if scope else "adam"
+    table = with_slots(table, (f"{rule}_m", f"{rule}_v"))
+    return release(tmp_path / "in", golden.config, table)
 
 
 @pytest.mark.parametrize(

@@ -219,6 +219,18 @@ def test_xla_must_be_requested(shallow, monkeypatch):
     assert not model.jit_compile
 
 
+def test_the_last_call_of_compile_counts(models):
+    """`compile` passes Keras's own settings on, and keeps no earlier metric."""
+    model = models[0]
+    model.compile(metrics=["accuracy", "matthews"], steps_per_execution=3)
+    assert model.steps_per_execution == 3
+    assert [metric.name for metric in model.official] == ["matthews"]
+    model.compile()
+    assert model.steps_per_execution == 1
+    assert model.official == []
+    assert {*model.get_metrics_result()} == {"loss"}
+
+
 def test_how_fit_sizes_batches(models, monkeypatch):
     """Validation batches have their own size or the size of training batches.
 
