@@ -1,9 +1,15 @@
 """Masks of phonemes follow their documented rules."""
 
+import dataclasses
+
 import numpy as np
+import tensorflow as tf
 
 from albert_tf.data.masking import Draws, MaskingConfig
 from albert_tf.data.phoneme_masking import mask_words
+from albert_tf.data.records import parsing, tfrecord
+from albert_tf.data.records.metadata import TRAIN, paths_of
+from albert_tf.text.symbols import vocabulary_in
 
 MASK = 99
 CONFIG = MaskingConfig(masked_lm_prob=0.3)
@@ -64,6 +70,47 @@ def test_masks_depend_on_the_position_alone():
     part, _ = masked(ids[4:], labels[4:], first=4)
     np.testing.assert_array_equal(whole[4:], part)
     assert (whole != masked(ids, labels, first=1)[0]).any()
+
+
+def test_a_reader_masks_by_its_seed_its_settings_and_positions(built):
+    """Batches have the masks of the reader's seed at the stream's positions.
+
+    They keep the symbols before masking, the words and the mask of padding.
+    """
+    folder, metadata, _ = built
+    rules = {"masked_lm_prob": 0.6, "mask_same_random": ("0.5", "0.1", "0.4")}
+    settings = metadata.settings | rules
+    metadata = dataclasses.replace(metadata, settings=settings)
+    path = paths_of(str(folder), metadata, TRAIN)[0]
+    records = list(tfrecord.read(path))[:6]
+    positions = np.array([3, 90, 7, 8, 2, 41])
+    read = parsing.phoneme_reader(str(folder), metadata, seed=4)
+    found = read(
+        tf.constant(positions), tf.constant(["x"] * 6), tf.constant(records)
+    )
+    table = vocabulary_in(str(folder))
+    stored = [tfrecord.parse(record) for record in records]
+    symbols, words = (
+        np.array([features[name] for features in stored])
+        for name in ("symbol_ids", "word_ids")
+    )
+    ids, chosen = mask_words(
+        symbols,
+        words,
+        MaskingConfig(**rules),
+        table.symbols[table.mask],
+        Draws(4, positions),
+    )
+    padding = symbols == table.symbols[table.pad]
+    assert padding.any() and (ids != symbols).any()
+    for name, wanted in {
+        "input_ids": ids,
+        "input_mask": ~padding,
+        "symbol_ids": symbols,
+        "word_ids": words,
+        "symbol_weights": chosen,
+    }.items():
+        np.testing.assert_array_equal(found[name], wanted, name)
 
 
 def test_shares_are_settings():
