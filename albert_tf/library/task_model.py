@@ -23,6 +23,7 @@ from albert_tf.library.base_model import (
     restore,
 )
 from albert_tf.library.changed_layers import add_low_rank
+from albert_tf.library.checked_batches import CheckedBatches
 from albert_tf.library.network_model import NetworkModel
 from albert_tf.library.user_data import (
     is_encoded,
@@ -222,9 +223,11 @@ class TaskModel(NetworkModel):
             weights = weights_of_ids(weights)
             arguments = {"y": y, "sample_weight": weights, "batch_size": size}
             arguments = {k: v for k, v in arguments.items() if v is not None}
-            x = self.encoded(x)
+            x, labels = self.encoded(x), (self.task, self.own_loss)
             if isinstance(x, tf.data.Dataset):
-                x = user_data.with_label_numbers(x, self.task, self.own_loss)
+                x = user_data.with_label_numbers(x, *labels)
+            if isinstance(x, keras.utils.PyDataset):
+                x = CheckedBatches(x, *labels)
             return {"x": x} | arguments
         size = checked_batch_size(size)
         if isinstance(x, tf.data.Dataset):

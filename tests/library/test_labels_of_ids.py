@@ -22,6 +22,20 @@ TEXTS, WEIGHTS = ["the film was good", "a bad plot"], [1.0, 3.0]
 Y = np.array([0, 1])
 
 
+class Batches(keras.utils.PyDataset):
+    """A `PyDataset` whose only batch is the given one."""
+
+    def __init__(self, *batch):
+        super().__init__()
+        self.batch = batch
+
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, index):
+        return self.batch
+
+
 @pytest.fixture(scope="module")
 def classifier(shallow):
     """Return a classifier whose learning rate is 0."""
@@ -115,6 +129,24 @@ def test_labels_in_a_data_set_of_ids(classifier, labels, weight):
     assert fitted.history["val_loss"] == [pytest.approx(wanted)]
 
 
+@pytest.mark.parametrize(
+    "labels", [["good", "bad"], [b"good", b"bad"], [1, 0], Y[::-1, None] > 0]
+)
+def test_labels_in_a_py_dataset(classifier, wanted, labels):
+    """Labels and weights in a `PyDataset` have the same forms as in arrays."""
+    data = Batches(classifier.tokenizer(TEXTS), labels, WEIGHTS)
+    assert classifier.evaluate(data, verbose=0) == wanted
+    fitted = classifier.fit(data, validation_data=data, verbose=0)
+    assert fitted.history["val_loss"] == [wanted]
+
+
+def test_weights_in_a_py_dataset_are_finite(classifier):
+    """A weight of NaN in a `PyDataset` is an error."""
+    data = Batches(classifier.tokenizer(TEXTS), Y, [1.0, np.nan])
+    with pytest.raises(InputError, match="must have one finite number"):
+        classifier.evaluate(data, verbose=0)
+
+
 def test_shares_of_classes_may_follow_class_numbers(shallow):
     """Labels [B] and [B, C] may have the same dtype, as in float arrays."""
     model = Classifier.load(shallow, ["bad", "good"])
@@ -151,7 +183,8 @@ def test_illegal_labels_of_ids(shallow, cls, how, y, message):
     if cls is MultipleChoice:
         ids = {name: np.stack([x, x], 1) for name, x in ids.items()}
     stream = tf.data.Dataset.from_tensors((ids, y))
-    for arguments in ((ids, np.array(y)), (ids, tf.constant(y)), (stream,)):
+    batches = (ids, np.array(y)), (ids, tf.constant(y))
+    for arguments in (*batches, (stream,), (Batches(ids, y),)):
         with pytest.raises(InputError, match=message):
             model.evaluate(*arguments, verbose=0)
 
