@@ -219,6 +219,9 @@ def _open_h5(path: str) -> Tensors:
     def visit(name: str, item) -> None:
         if not isinstance(item, h5py.Dataset):
             return
+        # A hostile file could name any file on this machine.
+        if item.external or item.is_virtual:
+            raise ValueError(f"`{name}` is stored in another file")
         parts = name.removesuffix(":0").split("/")
         roots = [i for i, part in enumerate(parts) if i and part in H5_ROOTS]
         *scope, last = parts[roots[0] if roots else 0 :]

@@ -83,6 +83,32 @@ def test_weights_of_keras(golden, tmp_path, monkeypatch):
     refuse(tmp_path, folder, "must be a complete HDF5 file")
 
 
+def in_another_file(file, name, path, shape):
+    """Add a data set whose values are the bytes of another file."""
+    size = 4 * int(np.prod(shape))
+    file.create_dataset(name, shape, "f4", external=[(str(path), 0, size)])
+
+
+def in_another_h5(file, name, path, shape):
+    """Add a data set whose values are those of another HDF5 file."""
+    layout = h5py.VirtualLayout(shape, "f4")
+    layout[:] = h5py.VirtualSource(str(path), "x", shape)
+    file.create_virtual_dataset(name, layout)
+
+
+@pytest.mark.parametrize("add", [in_another_file, in_another_h5])
+def test_weights_of_keras_are_in_their_file(golden, tmp_path, add):
+    """An HDF5 file cannot load the content of another file as weights."""
+    folder, tensors = huggingface(tmp_path, golden)
+    as_h5(folder, tensors, "tf_albert_for_pre_training_1")
+    with h5py.File(folder / "tf_model.h5", "a") as file:
+        name = "albert/tf_albert_for_pre_training_1/albert/pooler/bias:0"
+        shape = file[name].shape
+        del file[name]
+        add(file, name, tmp_path / "private", shape)
+    refuse(tmp_path, folder, "`.*bias:0` is stored in another file")
+
+
 def test_a_classifier_of_keras(golden, tmp_path):
     """The head of a Keras classifier is found under its class's names."""
     folder, tensors = huggingface(
