@@ -22,6 +22,8 @@ from albert_tf.base.errors import InputError, input_errors, require
 WORD_MARK = "▁"
 # Types of pieces in a SentencePiece model.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
+# SentencePiece recurses once per byte; a very long piece overflows the stack.
+LONGEST_PIECE = 2_000
 
 
 INTACT_MAP = "The character map of a SentencePiece model must be intact."
@@ -120,10 +122,11 @@ def read_model(content: bytes) -> ModelProto:
     """
     proto = ModelProto.FromString(content)
     for number, piece in enumerate(x.piece for x in proto.pieces):
-        if not piece or "\0" in piece:
+        if not piece or "\0" in piece or len(piece) > LONGEST_PIECE:
             raise InputError(
-                "A piece must not be empty or contain a null character. "
-                f"Received: piece={piece!r:.60}, number={number}"
+                f"A piece must have 1 to {LONGEST_PIECE:,} characters, and no "
+                "null character. Received: "
+                f"piece={piece!r:.60}, characters={len(piece)}, number={number}"
             )
     charsmap_keys(proto.normalizer_spec.precompiled_charsmap)
     # SentencePiece uses this map when it decodes ids.

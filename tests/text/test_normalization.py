@@ -16,6 +16,7 @@ from albert_tf.text.sentencepiece_models import (
     USER_DEFINED,
     charsmap_keys,
     charsmap_of,
+    load_model,
     map_function,
     piece_shares,
     read_model,
@@ -187,6 +188,17 @@ def test_the_map_for_decoding_must_be_intact():
     proto.denormalizer_spec.precompiled_charsmap = MAP[:-1]
     with pytest.raises(InputError, match="must be intact"):
         read_model(proto.SerializeToString())
+
+
+@pytest.mark.parametrize("piece", ["", "a\0b", "ab" * 50_000])
+def test_a_piece_that_would_crash_sentencepiece(piece):
+    """An empty piece, a null character or a very long piece is rejected."""
+    proto = ModelProto.FromString(sentencepiece_model())
+    proto.pieces[-1].piece = "ab" * 1_000
+    assert len(load_model(proto.SerializeToString())[1][-1]) == 2_000
+    proto.pieces[-1].piece = piece
+    with pytest.raises(InputError, match=f"characters={len(piece)}, number="):
+        load_model(proto.SerializeToString())
 
 
 class Scores(list):
