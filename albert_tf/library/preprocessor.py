@@ -14,11 +14,7 @@ from albert_tf.model.layers import registered
 from albert_tf.text.packing import INPUTS, row_length
 from albert_tf.text.symbols import SymbolTable
 from albert_tf.text.text_graph import TextGraph, piece_table
-from albert_tf.text.tokenizers import (
-    Tokenizer,
-    tokenizer_in,
-    tokenizer_of,
-)
+from albert_tf.text.tokenizers import Tokenizer, tokenizer_in, tokenizer_of
 from albert_tf.text.vocabulary import OF_WORDS
 
 # `Dataset.map` passes labels as a further argument.

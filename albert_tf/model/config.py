@@ -170,10 +170,7 @@ class AlbertConfig:
         "embedding", "Where embeddings are normalized.", choices=EMBEDDING_NORMS
     )
     attention_head_size: int | None = setting(
-        None,
-        "Head width, D, if heads were pruned.",
-        means="H / A",
-        minimum=1,
+        None, "Head width, D, if heads were pruned.", means="H / A", minimum=1
     )
 
     def __post_init__(self):

@@ -19,11 +19,7 @@ from albert_tf.serving.signatures import (
 )
 from albert_tf.tasks.conll import OUTSIDE, split_tag
 from albert_tf.tasks.task import Task
-from albert_tf.text.text_graph import (
-    CharacterClass,
-    decode,
-    next_true,
-)
+from albert_tf.text.text_graph import CharacterClass, decode, next_true
 from albert_tf.text.wordpiece import clean_character, is_punctuation
 
 

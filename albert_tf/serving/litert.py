@@ -62,10 +62,7 @@ def require_quantizer(precision: str) -> None:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Hide warnings and all output to stderr, such as progress bars."""
-    with (
-        contextlib.redirect_stderr(io.StringIO()),
-        warnings.catch_warnings(),
-    ):
+    with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 

@@ -21,12 +21,7 @@ from albert_tf.tasks.multiple_choice import BLANK, without_empty
 from albert_tf.tasks.numerics import IMPOSSIBLE, NO_ANSWER
 from albert_tf.tasks.task import Task
 from albert_tf.text.normalization import WHITE_SPACE
-from albert_tf.text.text_graph import (
-    TokenSpans,
-    first_of,
-    offset_graph,
-    valid,
-)
+from albert_tf.text.text_graph import TokenSpans, first_of, offset_graph, valid
 
 # {output: its value beyond the last answer}; the value is 0 for other outputs.
 PADDING = {"answers": "", "scores": 2 * NO_ANSWER}

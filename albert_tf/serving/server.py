@@ -125,8 +125,7 @@ BASIC = (
 
 
 def basic_signatures(
-    encoder: Encoder,
-    heads: Callable[[Tensors, Tensors], Tensors],
+    encoder: Encoder, heads: Callable[[Tensors, Tensors], Tensors]
 ) -> dict[str, Signature]:
     """Return the signatures in `BASIC`.
 

@@ -115,11 +115,7 @@ class TaskObjective(abc.ABC):
         }
 
     def losses(
-        self,
-        model,
-        batch: Batch,
-        seed,
-        example_losses: Callable | None = None,
+        self, model, batch: Batch, seed, example_losses: Callable | None = None
     ) -> tuple[dict, dict]:
         """Return {term: sum of losses}, and {metric: (sum, weight)}.
 

@@ -343,11 +343,7 @@ class MultipleChoice(Task):
         if None not in labels:
             arrays["labels"] = np.array(labels, np.int32)
         return Features.from_rows(
-            rows,
-            arrays,
-            tokenizer.pad_id,
-            length,
-            rows_per_example=number,
+            rows, arrays, tokenizer.pad_id, length, rows_per_example=number
         )
 
     def predictions(self, examples, outputs, features):

@@ -15,11 +15,7 @@ import numpy as np
 
 from albert_tf.base.errors import require
 from albert_tf.tasks import metrics
-from albert_tf.tasks.features import (
-    Features,
-    best_windows,
-    make_windows,
-)
+from albert_tf.tasks.features import Features, best_windows, make_windows
 from albert_tf.tasks.numerics import Spans, candidates
 from albert_tf.tasks.squad import (
     AnswerPrediction,
@@ -57,10 +53,7 @@ SCORES = {
 
 
 def label(
-    question: Question,
-    context: np.ndarray,
-    window: slice,
-    position: int,
+    question: Question, context: np.ndarray, window: slice, position: int
 ) -> tuple[int, int]:
     """Return the positions of an answer's first and last tokens in a row.
 
@@ -403,9 +396,5 @@ class QuestionAnswering(Task):
 
     def write_predictions(self, path, examples, predictions):
         return write_answers(
-            path,
-            examples,
-            predictions,
-            self.threshold((), ()),
-            self.submission,
+            path, examples, predictions, self.threshold((), ()), self.submission
         )

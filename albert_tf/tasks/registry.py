@@ -90,9 +90,7 @@ GLUE = (
         submissions={"": "CoLA.tsv"},
     ),
     glue(
-        "sst-2",
-        Columns("sentence", "", ("label",)),
-        predict_columns=UNLABELED,
+        "sst-2", Columns("sentence", "", ("label",)), predict_columns=UNLABELED
     ),
     glue(
         "mrpc",
@@ -208,9 +206,7 @@ CHINESE = (
         name="cmrc2018",
         folder="cmrc2018",
         splits=splits_of(
-            "cmrc2018_train.json",
-            "cmrc2018_dev.json",
-            "cmrc2018_test_2k.json",
+            "cmrc2018_train.json", "cmrc2018_dev.json", "cmrc2018_test_2k.json"
         ),
         scoring="cmrc",
         impossible=False,

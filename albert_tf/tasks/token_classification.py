@@ -24,11 +24,7 @@ from albert_tf.tasks.conll import (
     read_conll,
     split_tag,
 )
-from albert_tf.tasks.features import (
-    Features,
-    best_windows,
-    make_windows,
-)
+from albert_tf.tasks.features import Features, best_windows, make_windows
 from albert_tf.tasks.predictions import sibling, write_tsv
 from albert_tf.tasks.tables import TableColumns, class_named, format_labels
 from albert_tf.tasks.tagged_words import (

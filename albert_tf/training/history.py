@@ -14,10 +14,7 @@ from albert_tf.training import checkpoint_files
 HISTORY_FILE = "history.jsonl"
 CURVES_FILE = "curves.png"
 # Patterns for the files that a training run writes. Other files may match too.
-RUN_FILES = (
-    *(HISTORY_FILE, CURVES_FILE, "task.json"),
-    *checkpoint_files.FILES,
-)
+RUN_FILES = (*(HISTORY_FILE, CURVES_FILE, "task.json"), *checkpoint_files.FILES)
 HEALTH = "health"  # the split of rows that have a `kind` and a `note`
 SPLITS = ("train", "eval", HEALTH)
 RESUMED = "resumed"  # the kind of notes on settings that changed

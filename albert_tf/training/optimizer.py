@@ -251,8 +251,7 @@ class OptimizerConfig(Validated):
         minimum=0.0,
     )
     bias_correction: bool = setting(
-        False,
-        "Divide the moments by 1 - beta^t, unlike the released code.",
+        False, "Divide the moments by 1 - beta^t, unlike the released code."
     )
     clip_norm: float = setting(
         1.0,

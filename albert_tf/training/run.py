@@ -17,11 +17,7 @@ import tensorflow as tf
 from albert_tf.base import files
 from albert_tf.base.console import Progress, counted
 from albert_tf.base.errors import require
-from albert_tf.base.interrupts import (
-    handling,
-    in_main_thread,
-    seen_at_once,
-)
+from albert_tf.base.interrupts import handling, in_main_thread, seen_at_once
 from albert_tf.base.settings import RunFact
 from albert_tf.training import checkpoint_files, checkpoints, distribution
 from albert_tf.training.clock import Clock, Pace, next_stop

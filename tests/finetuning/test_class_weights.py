@@ -16,10 +16,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.finetuning.finetuning_setup import Job, Split
 from albert_tf.finetuning.finetuning_trainer import prepare_jobs
 from albert_tf.finetuning.recipe import RecipeConfig
-from albert_tf.finetuning.soft_targets import (
-    objective_of,
-    with_class_weights,
-)
+from albert_tf.finetuning.soft_targets import objective_of, with_class_weights
 from albert_tf.tasks.batches import evaluation_batches, training_batches
 from albert_tf.tasks.classification import Example
 from albert_tf.tasks.registry import find

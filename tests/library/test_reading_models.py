@@ -10,11 +10,7 @@ import tiny_tasks
 from tiny_fits import compiled
 
 from albert_tf.base.errors import InputError
-from albert_tf.library.models import (
-    MultipleChoice,
-    QuestionAnswerer,
-    Tagger,
-)
+from albert_tf.library.models import MultipleChoice, QuestionAnswerer, Tagger
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task_config import TaskConfig
 

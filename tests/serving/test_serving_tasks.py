@@ -16,11 +16,7 @@ from exporting import (
     with_threshold,
 )
 
-from albert_tf.library.models import (
-    MultipleChoice,
-    QuestionAnswerer,
-    Tagger,
-)
+from albert_tf.library.models import MultipleChoice, QuestionAnswerer, Tagger
 from albert_tf.serving.entities import Entities
 from albert_tf.serving.questions import Answers
 from albert_tf.tasks.conll import entity_spans

@@ -11,12 +11,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.data.row_files import Row
 from albert_tf.tasks import tables
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.tables import (
-    Columns,
-    json_cell,
-    read_rows,
-    text_cell,
-)
+from albert_tf.tasks.tables import Columns, json_cell, read_rows, text_cell
 from albert_tf.tasks.task import read_splits, with_settings
 from albert_tf.tasks.task_config import DataConfig
 

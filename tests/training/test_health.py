@@ -19,10 +19,7 @@ from albert_tf.training.health import (
     windows,
 )
 from albert_tf.training.history import HEALTH, History
-from albert_tf.training.objectives import (
-    PhonemeObjective,
-    PretrainingObjective,
-)
+from albert_tf.training.objectives import PhonemeObjective, PretrainingObjective
 from albert_tf.training.pretraining import pretrain
 
 

@@ -24,10 +24,7 @@ from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.phases import Phase
 from albert_tf.training.pretraining import pretrain, run_setup, warm_start
 from albert_tf.training.pretraining.pretrain import make_run, pretraining_hooks
-from albert_tf.training.pretraining.run_setup import (
-    check_records,
-    make_trainer,
-)
+from albert_tf.training.pretraining.run_setup import check_records, make_trainer
 from albert_tf.training.run import Hook, Run
 from albert_tf.training.training_config import TrainingConfig
 

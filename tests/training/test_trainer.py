@@ -16,12 +16,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.training import update_rules
 from albert_tf.training.distribution import DistributionConfig, make_strategy
 from albert_tf.training.optimizer import OptimizerConfig
-from albert_tf.training.trainer import (
-    Trainer,
-    accumulated,
-    cut,
-    summed_steps,
-)
+from albert_tf.training.trainer import Trainer, accumulated, cut, summed_steps
 
 
 def trained(steps=6, **kwargs):

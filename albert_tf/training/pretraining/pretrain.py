@@ -39,12 +39,7 @@ from albert_tf.training.pretraining.run_setup import (
     fingerprint,
     with_compat,
 )
-from albert_tf.training.run import (
-    Hook,
-    Run,
-    describe_run,
-    train,
-)
+from albert_tf.training.run import Hook, Run, describe_run, train
 from albert_tf.training.trainer import Trainer
 from albert_tf.training.training_config import TrainingConfig
 from albert_tf.training.workers import explaining_lost_workers
@@ -237,10 +232,7 @@ def train_and_evaluate(
 
 
 @program.command(
-    PretrainingConfig,
-    OptimizerConfig,
-    TrainingConfig,
-    DistributionConfig,
+    PretrainingConfig, OptimizerConfig, TrainingConfig, DistributionConfig
 )
 @explaining_lost_workers()
 def pretrain(

@@ -59,10 +59,7 @@ KEPT = "no effect, because the run keeps the weights that it began with"
 # depends on `Trainer.per_replica`.
 COMPAT = {
     "none": {},
-    "google": {
-        "schedule": "released",
-        "initial_weights": "random",
-    },
+    "google": {"schedule": "released", "initial_weights": "random"},
 }
 
 
