@@ -40,10 +40,9 @@ def for_keras(
     """
     of_loss = {LABELS, WEIGHTS}.difference(keep)
     inputs = {k: v for k, v in batch.items() if k not in of_loss}
-    parts = inputs, batch.get(LABELS), weights
-    return (
-        parts if weights is not None else parts[: 2 if LABELS in batch else 1]
-    )
+    if weights is not None:
+        return inputs, batch.get(LABELS), weights
+    return (inputs, batch[LABELS]) if LABELS in batch else (inputs,)
 
 
 def row_weights(features: Features, weights) -> np.ndarray | None:

@@ -365,21 +365,21 @@ def labels_of_ids(y: Any, task: Task, own_loss: bool) -> Any:
         return None
     objective = task.objective
     y = without_spare_axis(objective, label_array(y, task))
-    is_class, shown = task.kind == "classification", repr(y)[:60]
-    is_number = y.dtype.kind in "biuf"
+    shown, is_number = repr(y)[:60], y.dtype.kind in "biuf"
     require(is_number, "For ids, labels must be numbers.", y=shown)
     if task.kind == "regression" and own_loss:
         rule = "Labels must be finite numbers."
         require(np.isfinite(y).all(), rule, y=shown)
-    is_free = y.dtype.kind == "f" and not own_loss
-    is_whole = objective.label_dtype == "int32"
-    if is_whole and y.ndim == objective.label_rank + 1:
+    if objective.label_dtype != "int32":
+        return y
+    if y.ndim == objective.label_rank + 1:
         return y.astype(np.float32)
-    if is_free or not is_whole or y.ndim != objective.label_rank:
+    is_free = y.dtype.kind == "f" and not own_loss
+    if is_free or y.ndim != objective.label_rank:
         return y
     classes = len(getattr(task, "labels", ())) or np.inf
     legal = (y % 1 == 0) & (y < classes)
-    if is_class:
+    if task.kind == "classification":
         legal &= y >= 0
         rule = f"Class numbers must be from 0 to {classes - 1}, "
         rule += "without a fraction; for ids, names must be strings."
