@@ -183,6 +183,15 @@ class Page(gr.Blocks):
             raise VisitorError(message) from None
 
 
+def check_text(field: str, text: object, may_be_empty: bool) -> None:
+    """Raise an error unless the text of a field is legal."""
+    rule = f"`{field}` must be text."
+    require(isinstance(text, str), rule, type=type(text).__name__)
+    rule = f"`{field}` must have at most {MAX_CHARACTERS:,} characters."
+    require(len(text) <= MAX_CHARACTERS, rule, characters=len(text))
+    require(text.strip() or may_be_empty, f"`{field}` must not be empty.")
+
+
 def make_ask(model: ExportedModel, name: str, fields: dict):
     """Return a button's function, which converts form values to an answer."""
     size = len(fields) + TOOLS[name].numbers
@@ -193,17 +202,8 @@ def make_ask(model: ExportedModel, name: str, fields: dict):
             rule = "A value is missing from the form."
             require(len(values) >= size, rule, values=len(values))
             for field, text in texts.items():
-                rule = f"`{field}` must be text."
-                require(isinstance(text, str), rule, type=type(text).__name__)
-                fits = len(text) <= MAX_CHARACTERS
-                rule = (
-                    f"`{field}` must have at most {MAX_CHARACTERS:,} "
-                    "characters."
-                )
-                require(fits, rule, characters=len(text))
-                optional = field == "text_pair" and TOOLS[name].optional_pair
-                rule = f"`{field}` must not be empty."
-                require(text.strip() or optional, rule)
+                is_pair = field == "text_pair"
+                check_text(field, text, is_pair and TOOLS[name].optional_pair)
             numbers = values[len(texts) : size]
             rule = "Numbers must be finite."
             legal = (isinstance(x, Real) and math.isfinite(x) for x in numbers)
