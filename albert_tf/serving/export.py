@@ -11,11 +11,7 @@ import tensorflow as tf
 
 from albert_tf.base import files, program
 from albert_tf.base.errors import input_errors, require
-from albert_tf.base.replacing import (
-    Contents,
-    atomic_folder,
-    check_replaceable,
-)
+from albert_tf.base.replacing import Contents, atomic_folder, check_replaceable
 from albert_tf.base.settings import (
     DEVICES,
     MODEL_DIR,
@@ -71,10 +67,8 @@ def write_saved_model(
     assets = asset_paths(config.model_dir, server)
     root.assets = [tf.saved_model.Asset(path) for path in assets]
     root.graphs = server.encoder.graphs
-    kind, rule = (
-        tf.errors.ResourceExhaustedError,
-        "`export_dir` must be writable",
-    )
+    kind = tf.errors.ResourceExhaustedError
+    rule = "`export_dir` must be writable"
     with input_errors(kind, rule, export_dir=config.export_dir):
         tf.saved_model.save(root, to, signatures=server.concrete())
 

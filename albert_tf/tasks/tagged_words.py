@@ -22,9 +22,7 @@ from albert_tf.text.wordpiece import (
 WORDS_COLUMN, TAGS_COLUMN = "tokens", "ner_tags"  # as on the Hugging Face Hub
 SENTENCE_NAMES = {"sentence #", "sentence_id", "sent_id"}  # in lower case
 # Usual column names in files and tables, in lower case.
-WORD_NAMES = {
-    *("word", "words", "token", "tokens", "form", "text", "sentence"),
-}
+WORD_NAMES = {"word", "words", "token", "tokens", "form", "text", "sentence"}
 TAG_NAMES = {
     *("tag", "tags", "label", "labels", "ner", "ner_tag", "ner_tags", "iob"),
     *("bio", "entity", "entities", "pos", "pos_tag", "pos_tags", "upos"),
