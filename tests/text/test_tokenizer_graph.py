@@ -174,7 +174,11 @@ def test_an_empty_batch_has_no_pieces(make):
 
 @pytest.mark.parametrize("options", [{}, {"do_lower_case": False}])
 def test_word_pieces_of_the_graph(options):
-    """The graph's ids and offsets equal Python's, even for long words."""
+    """The graph's ids and offsets equal Python's, even for long words.
+
+    Words of two-byte letters are not longer than others. Bytes that are not
+    UTF-8 count as in `decode(..., "replace")`.
+    """
     tokenizer = chinese(**options)
     texts = [
         *(
@@ -183,12 +187,15 @@ def test_word_pieces_of_the_graph(options):
             "x\x00a\u00ad\u0301 ΑΣ ΑΣΑ",
         ),
         *("a" * 200 + " " + "é" * 200, "a" * 201 + "," + "é" * 201 + " a"),
-        *(" \u3000a", "「中」 a", "\u0301", "un" * 120),
+        *(" \u3000a", "「中」 a", "\u0301", "un" * 120, "ο" * 200),
     ]
+    damaged = [b"un\xed\xa0\x80 a\xc3\xf0\x9f\x98 the", b"un\xe4\xb8"]
+    batch = tf.constant([*(text.encode() for text in texts), *damaged])
+    texts += [data.decode("utf-8", "replace") for data in damaged]
     graph = TextGraph(tokenizer)
     ids = [row.tolist() for row in tokenizer.encode_batch(texts)]
-    assert graph(encoded(texts)).to_list() == ids
-    spans = offset_graph(tokenizer, graph)(encoded(texts))
+    assert graph(batch).to_list() == ids
+    spans = offset_graph(tokenizer, graph)(batch)
     rows = zip(*(ragged.to_list() for ragged in spans), strict=True)
     for text, row in zip(texts, rows, strict=True):
         assert list(row) == list(tokenizer.encode_with_offsets(text)), text
