@@ -89,6 +89,18 @@ def test_tasks_that_fit_no_head(shapes, name, message):
         head_of(shapes, name)
 
 
+def test_the_default_for_one_output_is_for_one_output_alone():
+    """A default task for a single output does not apply to other heads."""
+    for outputs, name, kind in (
+        (1, None, "regression"),
+        (1, "race", "multiple_choice"),
+        (3, None, "classification"),
+    ):
+        tensors = Tensors({"output_weights": (outputs, WIDTH)}, None)
+        how = goldens.CONFIG, name, False, "regression"
+        assert tf1.read_head(tensors, *how)[0].kind == kind
+
+
 def test_a_checkpoint_without_a_head_has_no_task():
     """If there is neither a head nor a task name, there is no task."""
     assert head_of({"x": (1,)}) == (None, {})
