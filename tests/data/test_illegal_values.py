@@ -164,6 +164,31 @@ def test_illegal_types(form, name, values):
     assert_rejected(form, {name: values}, name)
 
 
+def test_bytes_that_are_no_example_are_named():
+    """Every byte of a record belongs to its features, whatever their length.
+
+    The length has one byte up to 127, two up to 16,383, and so on.
+    """
+    sizes = [*range(90, 130), *range(16_340, 16_400), 2**21, 2**21 + 9]
+    records = [serialized(x=[bytes(size)]) for size in sizes]
+    lengths = {len(record) for record in records}
+    assert {129, 131, 16_386, 16_388} <= lengths  # around the limits
+    for found, wanted in (
+        (records, True),
+        ([record[:-1] for record in records], False),
+        ([record + b"\n" for record in records], False),
+        ([b"\x12" + record[1:] for record in records], False),
+        ([b"", b"\n", b"\n\x80"], False),
+    ):
+        assert {*parsing._is_example(tf.constant(found)).numpy()} == {wanted}
+    for form, (legal, parse) in FORMS.items():
+        batch = tf.constant([serialized(**legal), serialized(**legal)[:-1]])
+        names = tf.constant(["legal", "file, record 9"])
+        message = "file, record 9: not a tf.train.Example"
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            parse(names, batch, metadata_of(form))
+
+
 def test_unknown_vocabulary():
     """Without a known vocabulary, any id of at least 0 is legal."""
     unknown = metadata_of(STATIC, vocab_size=0)
