@@ -330,8 +330,13 @@ def token_mean(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
 
 
 def token_max(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Return the maximum [B, H] of vectors [B, T, H], excluding padding."""
-    return tf.reduce_max(tf.where(mask[..., None] > 0, x, x.dtype.min), 1)
+    """Return the maximum [B, H] of vectors [B, T, H], excluding padding.
+
+    The maximum of a row that contains only padding is 0.
+    """
+    is_token = mask[..., None] > 0  # [B, T, 1]
+    largest = tf.reduce_max(tf.where(is_token, x, x.dtype.min), 1)
+    return tf.where(tf.reduce_any(is_token, 1), largest, 0)
 
 
 POOLINGS = {
