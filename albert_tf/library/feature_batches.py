@@ -286,6 +286,10 @@ def in_batches(
 
 def in_memory(dataset: tf.data.Dataset, task: Task) -> Any:
     """Return a data set as a single batch of lists; see `in_batches`."""
+    rule = "Predictions and official metrics need a finite data set, such as "
+    rule += "`x.take(number)`."
+    is_finite = dataset.cardinality() != tf.data.INFINITE_CARDINALITY
+    require(is_finite, rule, x=dataset)
     batches = list(in_batches(dataset, task))
     require(batches, "The data set must have at least one example.")
     return tf.nest.map_structure(

@@ -204,6 +204,14 @@ def test_no_method_accepts_an_empty_data_set(classifier, method):
         getattr(classifier, method)(empty)
 
 
+@pytest.mark.parametrize("method", ["predict", "classify", "score"])
+def test_no_method_reads_an_endless_data_set(classifier, method):
+    """Predictions and official metrics need a finite data set."""
+    endless = tf.data.Dataset.from_tensors(("one", "yes")).repeat()
+    with pytest.raises(InputError, match=r"such as `x.take\(number\)`"):
+        getattr(classifier, method)(endless)
+
+
 def test_an_endless_generator_is_refused():
     """An endless generator of batches raises an error at its first value."""
     batches = iter(lambda: (["a film"], ["good"]), None)
