@@ -89,12 +89,27 @@ def decoded(value: Any) -> Any:
     return value
 
 
+def are_columns(x: Any, number: int) -> bool:
+    """Return whether `x` is a list of columns, which are arrays, as in Keras.
+
+    Rows may be arrays too, so as many rows as columns would be ambiguous.
+    """
+    is_list = isinstance(x, list) and len(x) == number
+    if not (is_list and all(len(getattr(part, "shape", ())) for part in x)):
+        return False
+    rule = f"{number} arrays of {number} values may be columns or rows; pass a "
+    rule += "tuple of columns or a list of tuples."
+    is_clear = {*map(len, x)} != {number}
+    require(is_clear, rule, x=repr(x)[:60])
+    return True
+
+
 def text_columns(x: Any, columns: TableColumns) -> dict[str, list]:
     """Return {column name: values} for the texts of the examples.
 
     Args:
-      x: the values of a single column; for several columns, a tuple or dict of
-        columns, or a list of rows.
+      x: the values of a single column; for several columns, a tuple, dict or
+        list of columns (in a list, columns are arrays), or a list of rows.
       columns: the names of the columns.
     """
     names, available = columns.texts, column_names(x)
@@ -105,7 +120,7 @@ def text_columns(x: Any, columns: TableColumns) -> dict[str, list]:
         parts = [x[name] for name in names]
     elif len(names) == 1:
         parts = [x]
-    elif isinstance(x, tuple):
+    elif isinstance(x, tuple) or are_columns(x, len(names)):
         parts = list(x)
     else:
         rows = listed(x, "x")

@@ -72,6 +72,24 @@ def test_rows_have_a_text_for_each_column():
         user_data.text_columns(["x" * 99], columns)
 
 
+@pytest.mark.parametrize("make", [np.array, tf.constant])
+def test_arrays_in_a_list_are_columns(make):
+    """In a list, as many arrays as columns are columns, as in Keras.
+
+    Other numbers of arrays are rows. Two arrays of two texts may be either, so
+    they cause an error; two lists of two texts are rows.
+    """
+    columns = TableColumns(("a", "b"), "label")
+    first, second = ["x", "y", "z"], ["1", "2", "3"]
+    rows = list(zip(first, second, strict=True))
+    wanted = {"a": first, "b": second}
+    for x in ([make(first), make(second)], [*map(make, rows)], rows):
+        assert user_data.text_columns(x, columns) == wanted
+    assert user_data.text_columns(rows[:2], columns)["a"] == ["x", "y"]
+    with pytest.raises(InputError, match="a tuple of columns or a list of tu"):
+        user_data.text_columns([*map(make, rows[:2])], columns)
+
+
 def test_sources_are_told_from_texts(tmp_path):
     """Paths and tables have columns; lists and tuples of texts do not."""
     frame = pytest.importorskip("pandas").DataFrame({"text": ["a"]})
