@@ -197,11 +197,13 @@ def test_a_flag_may_take_the_arguments_without_a_name(started, capsys):
         (InputError("`n` must be 1."), 1, "`n` must be 1."),
         (OSError("no such file"), 1, "no such file"),
         (UnicodeDecodeError("utf-8", b"a", 0, 1, "odd"), 1, "'utf-8' codec"),
+        (MemoryError(), 1, "Memory ran out.\n"),
+        (MemoryError("Unable to allocate"), 1, "Unable to allocate\n"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
     ],
 )
 def test_an_error_of_the_user_is_a_line(error, status, text, started, capsys):
-    """A user mistake, a file error or Ctrl-C ends the program with one line.
+    """A user's mistake, a lack of memory or Ctrl-C is reported on one line.
 
     The exit status is 130 for Ctrl-C, and otherwise 1.
     """
@@ -257,6 +259,20 @@ def test_output_that_nobody_reads_is_no_error(arguments):
     )
     os.close(writer)
     assert (process.returncode, process.stderr) == (program.UNREAD, b"")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], []])
+def test_output_that_cannot_be_written_is_a_line(arguments):
+    """If the output cannot be written, a program prints one line."""
+    with open(os.devnull, "rb") as unwritable:
+        done = subprocess.run(
+            [sys.executable, "-u", "-c", WITH_OUTPUT, *arguments],
+            env=os.environ | {"PYTHONPATH": os.getcwd()},
+            stdout=unwritable,
+            stderr=subprocess.PIPE,
+        )
+    assert done.returncode == 1 and done.stderr.startswith(b"error: [Errno")
+    assert done.stderr.count(b"\n") == 1
 
 
 def test_a_mistake_in_the_code_is_not_hidden(started):
