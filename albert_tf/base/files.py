@@ -25,6 +25,7 @@ from albert_tf.base.remote_files import RawRemoteFile, remote, remote_glob
 
 STANDARD_INPUT = "-"  # file name that means standard input
 DRIVE = re.compile(r"(^|,\s*)[A-Za-z]:[\\/](?!/)")
+HOME = re.compile(r"(^|,\s*)~/")
 
 
 def expanded(paths: str) -> str:
@@ -33,7 +34,7 @@ def expanded(paths: str) -> str:
     Shells expand `~/` only at the start of a word, not in `--output_dir=~/new`.
     """
     home = os.path.expanduser("~/")
-    return re.sub(r"(^|,\s*)~/", lambda match: match[1] + home, paths)
+    return HOME.sub(lambda match: match[1] + home, paths)
 
 
 def local_path(name: str, value: Any) -> Any:
@@ -45,8 +46,8 @@ def local_path(name: str, value: Any) -> Any:
         other values are returned unchanged.
 
     Raises:
-      InputError: if a path begins with a Windows drive letter, which other
-        systems would treat as an ordinary name.
+      InputError: if a path begins with a Windows drive letter, or with `~/`
+        without a home directory. Either would become an ordinary name.
     """
     if isinstance(value, tuple):
         return tuple(local_path(name, x) for x in value)
@@ -56,7 +57,10 @@ def local_path(name: str, value: Any) -> Any:
         "A path must not begin with a drive letter; in WSL, `C:/` is `/mnt/c/`."
     )
     require(not DRIVE.search(value), rule, **{name: value})
-    return expanded(value)
+    paths = expanded(value)
+    rule = "`~/` requires a home directory; set the environment variable HOME."
+    require(not HOME.search(paths), rule, **{name: value})
+    return paths
 
 
 def is_remote(path: str) -> bool:

@@ -143,6 +143,14 @@ def test_home_is_found_in_every_path(monkeypatch):
     )
 
 
+@pytest.mark.parametrize("path", ["~/m", "a, ~/m"])
+def test_a_home_that_is_unknown_is_an_error(monkeypatch, path):
+    """Without a home directory, `~/` does not name a folder called `~`."""
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    with pytest.raises(InputError, match=f"HOME. Received: table={path}"):
+        program(model_dir="m", table=path)
+
+
 @pytest.mark.parametrize(
     "values",
     [
