@@ -21,6 +21,20 @@ def whole(corpus, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def kinds(corpus, tmp_path_factory):
+    """Return a folder with static and dynamic records in several files.
+
+    Some of these records have only one segment.
+    """
+    folder = tmp_path_factory.mktemp("kinds")
+    changes = {"single_segment_policy": "keep", "dupe_factor": 1}
+    for kind in ("static", "dynamic"):
+        found = make_records(corpus, folder / kind, masking=kind, **changes)
+        assert 0 < found.statistics["unpaired_share"] < 0.5
+    return folder
+
+
+@pytest.fixture(scope="session")
 def built(tmp_path_factory):
     """Build records from rows; return their folder, metadata and summary."""
     folder = tmp_path_factory.mktemp("phonemes")

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from tiny_corpus import ROOT, command, write_corpus
+from tiny_corpus import ROOT, command
 
 # Replaces TensorFlow, and records the processes that import it.
 TENSORFLOW = """
@@ -40,15 +40,14 @@ def without_tensorflow(tmp_path):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("flags", [(), ("--masking=dynamic",)])
 def test_no_process_of_a_build_imports_tensorflow(
-    tmp_path, without_tensorflow, flags
+    corpus, tmp_path, without_tensorflow, flags
 ):
     """Building and inspecting records do not import TensorFlow."""
-    write_corpus(tmp_path)
     build = command(
-        tmp_path,
+        corpus,
         tmp_path / "out",
-        f"--vocab_file={tmp_path}/vocab.txt",
-        f"--input_file={tmp_path}/a.txt",
+        f"--vocab_file={corpus}/vocab.txt",
+        f"--input_file={corpus}/a.txt",
         "--max_seq_length=32",
         "--num_shards=3",
         "--dupe_factor=2",

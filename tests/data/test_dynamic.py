@@ -28,20 +28,6 @@ def run(corpus, output, **changes):
     return make_records(corpus, output, dupe_factor=1, **changes)
 
 
-@pytest.fixture(scope="module")
-def kinds(corpus, tmp_path_factory):
-    """Return a folder with static and dynamic records.
-
-    Some of these records have only one segment.
-    """
-    folder = tmp_path_factory.mktemp("kinds")
-    changes = {"single_segment_policy": "keep"}
-    for kind in ("static", "dynamic"):
-        found = run(corpus, folder / kind, masking=kind, **changes)
-        assert 0 < found.statistics["unpaired_share"] < 0.5
-    return folder
-
-
 def read(folder):
     """Return the raw training records, in file order."""
     return [

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from project_file import ROOT
 from sklearn.metrics import balanced_accuracy_score
-from tiny_corpus import make_records, write_corpus
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.records import tfrecord
@@ -161,19 +160,18 @@ def test_probe_ignores_masks():
     np.testing.assert_array_equal(left.first, right.first)
 
 
-def test_a_folder_is_probed_by_its_first_pass(tmp_path, monkeypatch):
+def test_a_folder_is_probed_by_its_first_pass(whole, monkeypatch):
     """Files of later duplicates, which repeat the text, are not probed."""
-    write_corpus(tmp_path)
-    made = make_records(tmp_path, tmp_path / "out", dupe_factor=2)
+    output, made = whole
     names = [entry.file for entry in made.splits["train"]]
     first = leak_probe.first_duplicate(made)
     assert first == names[: len(names) // 2] and first
     records = sum(x.records for x in made.splits["train"][: len(first)])
-    lines = leak_probe.report(str(tmp_path / "out"))
+    lines = leak_probe.report(str(output))
     assert lines[0].split() == ["records", str(records)]
     leak = {"balanced_accuracy": 0.7, "balanced_interval": [0.68, 0.72]}
     monkeypatch.setattr(leak_probe, "probe", lambda *_: leak)
-    assert "segments in 70.0%" in leak_probe.report(str(tmp_path / "out"))[-1]
+    assert "segments in 70.0%" in leak_probe.report(str(output))[-1]
 
 
 def test_a_folder_without_records_is_refused(tmp_path):

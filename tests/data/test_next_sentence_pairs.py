@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tiny_corpus import make_records, write_corpus
+from tiny_corpus import make_records
 
 from albert_tf.data.builder import next_sentence_pairs, pairs
 from albert_tf.data.builder.pairs import PairsConfig
@@ -146,13 +146,10 @@ def test_no_text_gives_no_pairs():
     assert len(made) == 0 and counts["dropped_chunks"] == 3
 
 
-def test_build(tmp_path):
+def test_build(corpus, tmp_path):
     """A build makes and counts next-sentence pairs, and truncates none."""
-    write_corpus(tmp_path)
-    metadata = make_records(
-        tmp_path, tmp_path / "out", random_next_sentence=True
-    )
-    statistics = metadata.statistics
+    changes = {"random_next_sentence": True}
+    statistics = make_records(corpus, tmp_path / "out", **changes).statistics
     share = statistics["random_document_share"]
     assert share == statistics["swapped_share"] and abs(share - 0.5) < 0.1
     assert 0.05 < statistics["repeated_segment_share"] < 0.3

@@ -112,14 +112,13 @@ def test_posts_are_learned_from(posts, tmp_path):
     assert found["unpaired_share"] == found["eval"]["unpaired_share"] == 1
 
 
-def test_labels_of_pairs_alone_are_counted(tmp_path):
+def test_labels_of_pairs_alone_are_counted(corpus, tmp_path):
     """One-segment examples do not affect the share of swapped pairs."""
-    write_corpus(tmp_path)
     folders = {}
     for policy in ("split", "keep"):
         changes = {"single_segment_policy": policy, "dupe_factor": 1}
         output = tmp_path / policy
-        folders[policy] = make_records(tmp_path, output, **changes)
+        folders[policy] = make_records(corpus, output, **changes)
     split, keep = (folders[x].statistics for x in ("split", "keep"))
     assert 0.3 < keep["unpaired_share"] < 0.6
     assert keep["records"] > split["records"]

@@ -107,10 +107,9 @@ def test_records_give_back_their_text(masking, corpus, tmp_path):
     assert [s[s != GAP].tolist() for s in segments if len(s) > 1] == expected
 
 
-def test_only_so_much_text_is_read(corpus, tmp_path, monkeypatch):
+def test_only_so_much_text_is_read(whole, monkeypatch):
     """Reading stops after the record that reaches the token limit."""
-    make_records(corpus, tmp_path / "out")
-    metadata = read_metadata(str(tmp_path / "out"))
+    output, metadata = whole
     monkeypatch.setattr(piece_vectors, "MAX_TOKENS", 100)
-    tokens = piece_vectors.read_tokens(str(tmp_path / "out"), metadata)
+    tokens = piece_vectors.read_tokens(str(output), metadata)
     assert 100 <= len(tokens) < 132

@@ -5,7 +5,6 @@ import itertools
 
 import numpy as np
 import pytest
-from tiny_corpus import make_records, write_corpus
 from tiny_records import serialized
 
 from albert_tf.base.errors import InputError
@@ -14,16 +13,6 @@ from albert_tf.data.records.metadata import TRAIN, read_metadata
 from albert_tf.data.records.record_stream import RecordStream
 
 SIZE, SEED = 12, 3
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    """Return a folder with static and dynamic records in several files."""
-    path = tmp_path_factory.mktemp("records")
-    write_corpus(path)
-    for masking in "static", "dynamic":
-        make_records(path, path / masking, masking=masking)
-    return path
 
 
 def assert_same(ours, theirs):
@@ -36,14 +25,14 @@ def assert_same(ours, theirs):
 
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("masking", ["dynamic", "static"])
-def test_batches_are_those_of_the_pipeline(corpus, masking, monkeypatch):
+def test_batches_are_those_of_the_pipeline(kinds, masking, monkeypatch):
     """From any start, batches equal those of the pipeline.
 
     The batches extend over several epochs and blocks.
     """
     for module in input_pipeline, record_stream:
         monkeypatch.setattr(module, "SHUFFLE_BLOCK", 16)
-    folder = str(corpus / masking)
+    folder = str(kinds / masking)
     metadata = read_metadata(folder)
     count = metadata.count(TRAIN)
     stream = RecordStream(folder, metadata, SEED)
@@ -57,21 +46,21 @@ def test_batches_are_those_of_the_pipeline(corpus, masking, monkeypatch):
         assert_same(ours, theirs.take(number).as_numpy_iterator())
 
 
-def test_held_out_batches_are_those_of_the_pipeline(corpus):
+def test_held_out_batches_are_those_of_the_pipeline(kinds):
     """Held-out batches equal those of the pipeline.
 
     The records come once and in order, and the last batch is padded.
     """
-    folder = str(corpus / "dynamic")
+    folder = str(kinds / "dynamic")
     metadata = read_metadata(folder)
     theirs = input_pipeline.eval_batches(folder, metadata, batch_size=SIZE)
     ours = RecordStream(folder, metadata, SEED).held_out(SIZE)
     assert_same(ours, theirs.as_numpy_iterator())
 
 
-def test_ids_of_a_large_vocabulary(corpus):
+def test_ids_of_a_large_vocabulary(kinds):
     """With more than 65,536 pieces, ids in dynamic records have four bytes."""
-    folder = str(corpus / "dynamic")
+    folder = str(kinds / "dynamic")
     metadata = read_metadata(folder)
     stream = RecordStream(folder, metadata, SEED)
     stream.metadata = dataclasses.replace(metadata, vocab_size=(1 << 16) + 1)
@@ -87,12 +76,12 @@ def test_ids_of_a_large_vocabulary(corpus):
     assert ids[:3].tolist() == tokens and not ids[3:].any()
 
 
-def test_other_records_are_an_error(corpus):
+def test_other_records_are_an_error(kinds):
     """The error for a malformed or incomplete record names the folder.
 
     For static records, the folder need not have a tokenizer.
     """
-    metadata = read_metadata(str(corpus / "static"))
+    metadata = read_metadata(str(kinds / "static"))
     stream = RecordStream("no tokenizer", metadata, SEED)
     for record in b"\xff", b"":
         with pytest.raises(InputError, match="data_dir=no tokenizer$"):

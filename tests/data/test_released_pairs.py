@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from reference import released_recipe
 from scipy import stats
-from tiny_corpus import make_records, unmasked_pairs, write_corpus
+from tiny_corpus import make_records, unmasked_pairs
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.builder import released
@@ -167,12 +167,11 @@ def test_policy_of_released_pairs():
 
 
 @pytest.mark.parametrize("nsp", [False, True])
-def test_build(tmp_path, nsp):
+def test_build(corpus, tmp_path, nsp):
     """A build writes and counts released pairs."""
-    write_corpus(tmp_path)
     output = tmp_path / "out"
     changes = {"compat": "google", "random_next_sentence": nsp}
-    metadata = make_records(tmp_path, output, **changes)
+    metadata = make_records(corpus, output, **changes)
     statistics = metadata.statistics
     assert statistics["swapped_share"] > 0.5
     assert statistics["truncated_tokens"] > 0
