@@ -13,6 +13,7 @@ import numpy as np
 
 from albert_tf.base.console import counted
 from albert_tf.base.errors import require
+from albert_tf.base.json_values import field
 from albert_tf.data.row_files import Row
 from albert_tf.data.table_sources import InMemoryTable
 from albert_tf.tasks.features import Features
@@ -37,16 +38,45 @@ from albert_tf.tasks.tables import (
     format_labels,
     label_number,
     label_text,
-    marked_spans,
     named_sets,
     read_rows,
     require_label,
     shares_in,
+    text_cell,
 )
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.task_config import TEXT_COLUMNS
 
 PAIR = "text_pair"  # the default column of second texts
+
+
+def marked_spans(row: Row) -> Row:
+    """Return a CLUEWSC row with both spans marked in the text.
+
+    The first span, the noun, is enclosed in `_`, and the second span, the
+    pronoun, in brackets. The row may lack a label, as in prediction files.
+    Source: CLUE's baselines.
+    """
+    text = text_cell(row, "text", "text_column")
+    target = field(row.values, "target", dict, row.where)
+    marks = []
+    for span, before, after in (("span1", "_", "_"), ("span2", "[", "]")):
+        words = field(target, f"{span}_text", str, row.where)
+        start = field(target, f"{span}_index", int, row.where)
+        end = start + len(words)
+        require(
+            words and start >= 0 and text[start:end] == words,
+            f"{row.where}: `{span}_text` must be in the text at "
+            f"`{span}_index`, where the text has {text[start:end]!r}.",
+            **{f"{span}_text": repr(words), f"{span}_index": start},
+        )
+        # If two marks meet, the mark that ends a span comes first.
+        marks += [(start, 1, before), (end, 0, after)]
+    for position, _, mark in sorted(marks, reverse=True):
+        text = text[:position] + mark + text[position:]
+    return Row(row.where, row.values | {"text": text})
+
+
 # {layout of official files: function that converts a row to text columns}. The
 # functions also convert the unlabeled rows of prediction files.
 LAYOUTS: dict[str, Callable[[Row], Row]] = {"cluewsc": marked_spans}

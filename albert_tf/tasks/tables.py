@@ -16,7 +16,6 @@ import numpy as np
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, brief, require
-from albert_tf.base.json_values import field
 from albert_tf.data import file_kinds, row_files
 from albert_tf.data.file_kinds import TEXT, TSV, BadData
 from albert_tf.data.row_files import Row
@@ -273,10 +272,6 @@ def named_sets(
     return named
 
 
-# A quoted cell of a tab-separated line, with inner quotes doubled.
-QUOTED = re.compile(r'(?:^|\t)("(?:[^"\t\n]|"")+")(?=\t|\r?$)', re.MULTILINE)
-
-
 def cell(row: Row, column: str, flag: str) -> Any:
     """Return a row's value in a column; raise an error if there is none.
 
@@ -314,33 +309,6 @@ def text_cell(row: Row, column: str, flag: str) -> str:
             f"Received: {brief(json.dumps(value, default=str))}"
         )
     return value
-
-
-def marked_spans(row: Row) -> Row:
-    """Return a CLUEWSC row with both spans marked in the text.
-
-    The first span, the noun, is enclosed in `_`, and the second span, the
-    pronoun, in brackets. The row may lack a label, as in prediction files.
-    Source: CLUE's baselines.
-    """
-    text = text_cell(row, "text", "text_column")
-    target = field(row.values, "target", dict, row.where)
-    marks = []
-    for span, before, after in (("span1", "_", "_"), ("span2", "[", "]")):
-        words = field(target, f"{span}_text", str, row.where)
-        start = field(target, f"{span}_index", int, row.where)
-        end = start + len(words)
-        require(
-            words and start >= 0 and text[start:end] == words,
-            f"{row.where}: `{span}_text` must be in the text at "
-            f"`{span}_index`, where the text has {text[start:end]!r}.",
-            **{f"{span}_text": repr(words), f"{span}_index": start},
-        )
-        # If two marks meet, the mark that ends a span comes first.
-        marks += [(start, 1, before), (end, 0, after)]
-    for position, _, mark in sorted(marks, reverse=True):
-        text = text[:position] + mark + text[position:]
-    return Row(row.where, row.values | {"text": text})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -461,6 +429,10 @@ def read_rows(path: str | InMemoryTable, columns: Columns) -> Iterator[Row]:
         yield from row_files.read(source, path, kind, columns.header, skip_line)
     if broken:
         print(f"Note: {path}: skipped {broken} broken lines")
+
+
+# A quoted cell of a tab-separated line, with inner quotes doubled.
+QUOTED = re.compile(r'(?:^|\t)("(?:[^"\t\n]|"")+")(?=\t|\r?$)', re.MULTILINE)
 
 
 def note_quotes(path: str | InMemoryTable) -> None:

@@ -7,10 +7,9 @@ import tiny_tasks
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.row_files import Row
-from albert_tf.tasks.classification import Example
+from albert_tf.tasks.classification import Example, marked_spans
 from albert_tf.tasks.predictions import Prediction, write_submission
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.tables import marked_spans
 from albert_tf.tasks.task import read_splits
 from albert_tf.tasks.task_config import DataConfig
 
