@@ -37,6 +37,7 @@ from albert_tf.tasks.embedding import Embedding
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import Task
+from albert_tf.text.packing import INPUTS
 from albert_tf.text.tokenizers import Tokenizer, load_saved_tokenizer
 from albert_tf.training import checkpoints
 from albert_tf.training.health import require_finite
@@ -137,8 +138,7 @@ def make_step(model: AlbertModel, pooling: str, layer: int) -> Callable:
     """Return a function that maps a batch to vectors, float32 [B, H]."""
 
     def step(batch):
-        inputs = (batch[n] for n in ("input_ids", "input_mask", "segment_ids"))
-        encoded = model(*inputs, return_all=True)
+        encoded = model(*(batch[name] for name in INPUTS), return_all=True)
         if pooling == "pooled":
             return tf.cast(encoded["pooled_output"], tf.float32)
         x = encoded["embedding_output"]

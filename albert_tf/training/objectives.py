@@ -15,6 +15,7 @@ from albert_tf.model import ops
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.ops import cross_entropy, hits
 from albert_tf.model.phonemes import AlbertForPhonemes
+from albert_tf.text.packing import INPUTS
 from albert_tf.training.health import Monitor, PhonemeMonitor
 
 Batch = dict[str, tf.Tensor]
@@ -85,7 +86,7 @@ class PretrainingObjective:
         self, model: AlbertForPretraining, batch: Batch
     ) -> dict[str, tf.Tensor]:
         """Return the arguments of `health.masked_spread`."""
-        inputs = (batch[k] for k in ("input_ids", "input_mask", "segment_ids"))
+        inputs = (batch[name] for name in INPUTS)
         positions = batch["masked_lm_positions"]
         outputs = model.albert(*inputs, positions=positions, layers=self.layers)
         states = outputs["sequence_output"]  # [B, P, H]
@@ -106,9 +107,7 @@ class PretrainingObjective:
     def losses(self, model: AlbertForPretraining, batch: Batch, seed):
         """Return the sums of losses, and both accuracies; see `Objective`."""
         outputs = model(
-            batch["input_ids"],
-            batch["input_mask"],
-            batch["segment_ids"],
+            *(batch[name] for name in INPUTS),
             batch["masked_lm_positions"],
             seed=seed,
             layers=self.layers,
