@@ -182,10 +182,15 @@ class Phase:
             return batches
         return functools.partial(batches, self.data_dir, self.metadata)
 
+    @property
+    def masks(self) -> str:
+        """The scheduled mask rate as text, or "" for the records' own rate."""
+        rate = self.masked_lm_prob
+        return "" if rate is None else f"{rate:g}"
+
     def summary(self) -> str:
         """Return a line that describes the phase's steps."""
-        rate = self.masked_lm_prob
-        masks = "" if rate is None else f", masks {rate:g}"
+        masks = f", masks {self.masks}" if self.masks else ""
         return (
             f"batches of {self.batch_size} x {self.metadata.max_seq_length} "
             f"tokens from {self.data_dir}, {counted(self.layers, 'layer')}"
@@ -304,40 +309,6 @@ def step_work(phase: Phase, config: AlbertConfig) -> float:
     )
 
 
-def description(phases: Sequence[Phase]) -> str:
-    """Return a description that reveals whether a resumed run's phases changed.
-
-    The description omits the records and the last step of the run.
-    """
-    parts = []
-    for phase in phases:
-        rate = phase.masked_lm_prob
-        masks = "" if rate is None else f", masks {rate:g}"
-        end = "the end" if phase is phases[-1] else f"step {phase.end}"
-        parts.append(
-            f"to {end}: {counted(phase.layers, 'layer')}, "
-            f"batches of {phase.batch_size}{masks}"
-        )
-    return f"({'; '.join(parts)})"
-
-
-COLUMNS = "steps layers batch tokens predicted masks data".split()
-
-
-def row(phase: Phase) -> tuple[str, ...]:
-    """Return the row of a phase in a table with the columns `COLUMNS`."""
-    metadata, rate = phase.metadata, phase.masked_lm_prob
-    return (
-        f"{phase.begin:,} to {phase.end:,}",
-        str(phase.layers),
-        f"{phase.batch_size:,}",
-        f"{metadata.max_seq_length:,}",
-        str(metadata.max_predictions_per_seq),
-        "" if rate is None else f"{rate:g}",
-        phase.data_dir,
-    )
-
-
 def mean_work(phases: Sequence[Phase], config: AlbertConfig) -> float:
     """Return the mean FLOPs per example over all examples of a run.
 
@@ -351,7 +322,39 @@ def mean_work(phases: Sequence[Phase], config: AlbertConfig) -> float:
     return 1.0 / examples_per_flop
 
 
+def description(phases: Sequence[Phase]) -> str:
+    """Return a description that reveals whether a resumed run's phases changed.
+
+    The description omits the records and the last step of the run.
+    """
+    parts = []
+    for phase in phases:
+        masks = f", masks {phase.masks}" if phase.masks else ""
+        end = "the end" if phase is phases[-1] else f"step {phase.end}"
+        parts.append(
+            f"to {end}: {counted(phase.layers, 'layer')}, "
+            f"batches of {phase.batch_size}{masks}"
+        )
+    return f"({'; '.join(parts)})"
+
+
+COLUMNS = ("steps", "layers", "batch", "tokens", "predicted", "masks", "data")
+
+
+def row(phase: Phase) -> tuple[str, ...]:
+    """Return the row of a phase in a table with the columns `COLUMNS`."""
+    metadata = phase.metadata
+    return (
+        f"{phase.begin:,} to {phase.end:,}",
+        str(phase.layers),
+        f"{phase.batch_size:,}",
+        f"{metadata.max_seq_length:,}",
+        str(metadata.max_predictions_per_seq),
+        phase.masks,
+        phase.data_dir,
+    )
+
+
 def table_of(phases: Sequence[Phase]) -> str:
     """Format the phases as a table."""
-    headers = tuple(name.replace("_", " ") for name in COLUMNS)
-    return "\n".join(format_table([headers, *map(row, phases)]))
+    return "\n".join(format_table([COLUMNS, *map(row, phases)]))
