@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.framework import tensor_pb2
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError, input_errors, require
+from albert_tf.base.errors import InputError, first_line, input_errors, require
 from albert_tf.data.records import tfrecord
 from albert_tf.serving.server import ServedModel
 from albert_tf.serving.verification import Arrays, requests, tensors
@@ -128,11 +128,10 @@ def check_warm_up(path: str, folder: str) -> None:
         try:
             ask(loaded.signatures, record)
         except (ValueError, TypeError, DecodeError, tf.errors.OpError) as error:
-            reason = str(error).splitlines()[0]
             raise InputError(
                 "The new model must answer every request in the warm-up file "
                 "of the earlier export; correct or remove the file. "
-                f"Received: {path}, request {number}: {reason}"
+                f"Received: {path}, request {number}: {first_line(error)}"
             ) from None
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import InputError, first_line, require
 from albert_tf.serving.server import BASIC, ServedModel
 from albert_tf.text.packing import INPUTS
 
@@ -185,9 +185,8 @@ def verify(
     try:
         results = list(engine.differences(server, folder))
     except Exception as error:  # any error that the engine raises
-        lines = str(error).splitlines() or [type(error).__name__]
         raise InputError(
-            f"{rule}; nothing was written. Received: {lines[0]}"
+            f"{rule}; nothing was written. Received: {first_line(error)}"
         ) from error
     worst = max(results, key=lambda difference: difference.share)
     require(
