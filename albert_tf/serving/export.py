@@ -311,13 +311,18 @@ def without_info_logs() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def export_model(config: ExportConfig, serving: ServingConfig) -> None:
-    """Export a model directory atomically."""
+def check_serving(serving: ServingConfig, to: str) -> None:
+    """Raise an error for settings that only a SavedModel supports."""
     for name in ("jit_compile", "ids_only"):
         value = getattr(serving, name)
-        legal = config.to == "saved_model" or not value
+        legal = to == "saved_model" or not value
         rule = f"`{name}` requires to=saved_model."
-        require(legal, rule, **{"to": config.to, name: value})
+        require(legal, rule, **{"to": to, name: value})
+
+
+def export_model(config: ExportConfig, serving: ServingConfig) -> None:
+    """Export a model directory atomically."""
+    check_serving(serving, config.to)
     folder, fmt = files.without_slash(config.export_dir), FORMATS[config.to]
     check_target(folder, config.to)
     if config.to == "litert":
@@ -347,12 +352,14 @@ def export_model(config: ExportConfig, serving: ServingConfig) -> None:
         if config.to == "saved_model":
             copied = tensorflow_serving.write_files(server, temporary, folder)
         check_target(folder, config.to)  # files may have appeared meanwhile
-    if replaced:
-        print(f"Replaced an earlier export in another format: {replaced}")
-    if copied:
-        print(f"Kept from the earlier export: {', '.join(copied)}")
-    if changed:
-        print(f"Lengths that differ from fine-tuning: {changed}")
+    notes = {
+        "Replaced an earlier export in another format": replaced,
+        "Kept from the earlier export": ", ".join(copied),
+        "Lengths that differ from fine-tuning": changed,
+    }
+    for title, note in notes.items():
+        if note:
+            print(f"{title}: {note}")
     report(server, config, folder, difference)
 
 
