@@ -162,15 +162,9 @@ class Released(Optimizer):
         """Return the constructor's arguments."""
         names = "beta_1", "beta_2", "epsilon", "bias_correction"
         values = {name: getattr(self.config, name) for name in names}
-        return (
-            super().get_config()
-            | values
-            | {
-                "weight_decay": self.config.weight_decay_rate,
-                "global_clipnorm": self.config.clip_norm or None,
-                "excluded": self.excluded,
-            }
-        )
+        own = "weight_decay", "global_clipnorm", "excluded"
+        values |= {name: getattr(self, name) for name in own}
+        return super().get_config() | values
 
 
 @registered
