@@ -323,17 +323,12 @@ class Settings:
             steps = max(1, math.ceil(exact_steps))
         if warmup is None:
             warmup = int(steps * self.run.warmup_proportion)
-        return dataclasses.replace(
-            self,
-            optimizer=dataclasses.replace(
-                self.optimizer, num_warmup_steps=warmup
-            ),
-            training=dataclasses.replace(
-                training,
-                num_train_steps=steps,
-                eval_steps=training.eval_steps or math.ceil(examples / batch),
-            ),
+        every = training.eval_steps or math.ceil(examples / batch)
+        optimizer = dataclasses.replace(self.optimizer, num_warmup_steps=warmup)
+        training = dataclasses.replace(
+            training, num_train_steps=steps, eval_steps=every
         )
+        return dataclasses.replace(self, optimizer=optimizer, training=training)
 
     def with_dtype(self, strategy) -> "Settings":
         """Return the settings with `dtype=auto` resolved."""

@@ -166,13 +166,10 @@ def mixed_batches(
     strategy: tf.distribute.Strategy,
 ) -> Callable:
     """Return a function that creates mixed batches, for `Trainer.iterator`."""
+    pairs = enumerate(zip(jobs.items(), sizes, strict=True))
     makers = {
-        name: make_batches(
-            job.training_split.features, s, strategy, size, number
-        )
-        for number, ((name, job), size) in enumerate(
-            zip(jobs.items(), sizes, strict=True)
-        )
+        name: make_batches(job.training_split.features, s, strategy, size, i)
+        for i, ((name, job), size) in pairs
     }
 
     def batches(**options):

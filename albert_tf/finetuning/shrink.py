@@ -357,11 +357,8 @@ def shrink_model(config: ShrinkConfig, data: DataConfig) -> None:
     for title, model in stages(config, data, job):
         rows.append(cost_row(title, model, job))
     write(config, data, model)
-    print(
-        "\n".join(
-            format_table([tuple(rows[0]), *(tuple(r.values()) for r in rows)])
-        )
-    )
+    table = [tuple(rows[0]), *(tuple(row.values()) for row in rows)]
+    print("\n".join(format_table(table)))
     if not (job and job.eval):
         print("With --data_dir or --eval_file, this table includes metrics.")
     print(f"Wrote {config.output_dir}")

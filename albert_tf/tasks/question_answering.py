@@ -368,6 +368,7 @@ class QuestionAnswering(Task):
         If questions may have no answer, the result includes the null odds.
         """
         best = prediction.best[:top]
+        pairs = zip(best, probabilities(best), strict=True)
         answers = [
             {
                 "text": answer.text,
@@ -376,9 +377,7 @@ class QuestionAnswering(Task):
                 "score": answer.score,
                 "probability": probability,
             }
-            for answer, probability in zip(
-                best, probabilities(best), strict=True
-            )
+            for answer, probability in pairs
         ]
         odds = {"null_odds": prediction.null_odds} if self.impossible else {}
         return {"answer": self.value(prediction), "answers": answers} | odds
