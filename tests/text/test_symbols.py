@@ -110,6 +110,7 @@ DAMAGED_SYMBOLS = [
             **{"f": 1.0, "g": "4", "h": None, "i": True},
         }.items()
     ),
+    (ROLES | {"symbols": {"$": 0, "M": 2, " ": 3, "a": True}}, "'a': True"),
     ({"symbols": SYMBOLS}, "pad=None, mask=None, separator=None"),
     (ROLES | {"symbols": SYMBOLS, "pad": "M"}, "pad='M', mask='M'"),
     (ROLES | {"symbols": SYMBOLS, "mask": "b"}, "mask='b'"),
@@ -160,6 +161,21 @@ def test_an_unknown_table_is_an_error():
     message += "mean `kokoro`. Received: symbols=kokro"
     with pytest.raises(InputError, match=message):
         symbols.named_table("kokro")
+
+
+def test_folders_with_familiar_names(tmp_path, monkeypatch):
+    """The name of a preset never means a folder.
+
+    A folder with symbols may contain another library's `tokenizer.json`.
+    """
+    table, folder = symbols.made_of("ab"), tmp_path / "kokoro"
+    table.save(str(folder))
+    monkeypatch.chdir(tmp_path)
+    assert symbols.named_table("kokoro") == symbols.preset("kokoro")
+    (folder / "tokenizer.json").write_text("{}")
+    for read in (symbols.vocabulary_in, symbols.load_vocabulary):
+        assert read(str(folder)) == table
+    assert symbols.named_table("./kokoro") == table
 
 
 def test_a_table_is_not_replaced(tmp_path, monkeypatch):
