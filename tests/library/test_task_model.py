@@ -218,6 +218,46 @@ def test_a_loss_outside_a_replica(shallow):
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
+def test_the_gradients_of_replicas_add_up(shallow):
+    """The replicas' gradients are those of the whole batch's weighted mean.
+
+    The replicas have different numbers of rows, with different weights. Each
+    replica logs the weighted mean over its own rows.
+    """
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    with strategy.scope():
+        model = Classifier.load(shallow, LABELS)
+        model.compile()
+    logits = np.array([[0.0, 2.0], [1.0, 0.5], [-1.0, 1.0]], "f4")
+    labels, weights = np.array([0, 1, 1]), np.array([5.0, 1.0, 2.0], "f4")
+    parts = slice(0, 1), slice(1, 3)
+
+    def in_replicas(array):
+        return strategy.experimental_distribute_values_from_function(
+            lambda context: tf.constant(
+                array[parts[context.replica_id_in_sync_group]]
+            )
+        )
+
+    def gradient(labels, logits, weights):
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            loss = model.compute_loss({}, labels, logits, weights)
+        return tape.gradient(loss, logits), loss
+
+    arguments = tuple(map(in_replicas, (labels, logits, weights)))
+    found, logged = map(
+        strategy.experimental_local_results, strategy.run(gradient, arguments)
+    )
+    shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    wanted = weights[:, None] * (shares - np.eye(2)[labels]) / weights.sum()
+    np.testing.assert_allclose(np.concatenate(found), wanted, rtol=1e-5)
+    losses = -np.log(shares[np.arange(3), labels])
+    means = [np.average(losses[x], weights=weights[x]) for x in parts]
+    # Keras adds up the losses of the replicas.
+    np.testing.assert_allclose(2 * np.array(logged), means, rtol=1e-5)
+
+
 @pytest.mark.slow
 def test_fit_learns_and_tells(tmp_path):
     """`fit` trains a model; the history has losses and requested metrics.

@@ -280,6 +280,8 @@ def test_what_differs_on_resuming_is_said(unbroken):
         jit_compile=True,
         dtype="bfloat16",
         gradient_accumulation_steps=2,
+        encoder_loop="while",
+        rematerialize="layer",
         eval_batch_size=8,
         keep_checkpoint_max=9,
     )
@@ -290,6 +292,8 @@ def test_what_differs_on_resuming_is_said(unbroken):
         "jit_compile was None and is True": "masks differ",
         "dtype was float32 and is bfloat16": "another precision",
         "gradient_accumulation_steps was 1 and is 2": "to rounding",
+        "encoder_loop was auto and is while": "to rounding",
+        "rematerialize was auto and is layer": "to rounding",
     }
     assert len(notes) == len(expected)
     for start, meaning in expected.items():
