@@ -85,8 +85,11 @@ def write_huggingface(
     tensors = to_layout(source.tensors, config, HUGGING_FACE, head)
     if source.task and source.task.hub_class in WITHOUT_POOLER:
         tensors = tensors.where(lambda n: not n.startswith(huggingface.POOLER))
+    length = config.max_position_embeddings
+    if source.task:
+        length = min(length, source.task.config.max_seq_length)
     if source.tokenizer and not huggingface.write_tokenizer(
-        folder, source.tokenizer, config.max_position_embeddings
+        folder, source.tokenizer, length
     ):
         source.warnings.append(
             "transformers cannot load the tokenizer, because this "

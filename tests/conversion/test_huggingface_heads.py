@@ -223,6 +223,13 @@ def test_pairs_are_said(classifier, pretrained_dir, tmp_path):
         convert(str(classifier), str(tmp_path / "x"), "model_dir")
 
 
+def test_the_tokenizer_has_the_length_of_the_task(classifier):
+    """The length of a task remains if transformers saves the folder again."""
+    tuned = Classifier.load(classifier)
+    assert tuned.max_length < tuned.config.max_position_embeddings
+    assert Classifier.load(foreign(classifier)).max_length == tuned.max_length
+
+
 @pytest.mark.parametrize("limit", [None, 10**30])
 def test_positions_limit_a_tokenizer_without_a_limit(classifier, limit):
     """If the tokenizer has no limit, a row is as long as the model allows."""
