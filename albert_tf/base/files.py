@@ -155,15 +155,19 @@ def matches(pattern: str, folder: str = "") -> list[str]:
     return sorted({path for path in paths if not is_unfinished(path)})
 
 
-def require_no_pattern(name: str, path: str) -> None:
-    """Raise `InputError` if TensorFlow would treat a path as a pattern.
+def require_tensorflow_path(name: str, path: str) -> None:
+    """Raise `InputError` if TensorFlow could not read weights from a path.
+
+    TensorFlow treats the path of weights as a pattern in UTF-8.
 
     Args:
       name: the name of the setting, or a description of the path.
       path: the path.
     """
-    rule = f"{name} must not contain `[`, because TensorFlow treats the path "
-    require("[" not in path, rule + "of weights as a pattern.", path=path)
+    rule = f"{name} must be UTF-8, and must not contain `[` or a backslash, "
+    rule += "because TensorFlow treats the path of weights as a pattern."
+    legal = not re.search(r"[\[\\\ud800-\udfff]", path)
+    require(legal, rule, path=path)
 
 
 def walk(path: str) -> Iterator[tuple[str, list[str], list[str]]]:

@@ -75,7 +75,7 @@ def find_prefix(path: str) -> str | None:
 
 def open_checkpoint(prefix: str) -> Tensors:
     """Return the tensors of a checkpoint; damaged files raise `InputError`."""
-    files.require_no_pattern("The path of a checkpoint", prefix)
+    files.require_tensorflow_path("The path of a checkpoint", prefix)
     with damage_named(prefix):
         reader = tf.train.load_checkpoint(prefix)
         shapes = reader.get_variable_to_shape_map()

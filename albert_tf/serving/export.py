@@ -227,7 +227,7 @@ def check_target(folder: str, to: str) -> None:
     because other formats would not preserve them.
     """
     if to == "saved_model":
-        files.require_no_pattern("`export_dir`", folder)
+        files.require_tensorflow_path("`export_dir`", folder)
     check_replaceable(
         "export_dir",
         folder,

@@ -208,7 +208,7 @@ class ExportedModel:
 
         rule = "`saved_model` must be a folder written by "
         rule += "`python -m albert_tf.export`"
-        files.require_no_pattern("`saved_model`", folder)
+        files.require_tensorflow_path("`saved_model`", folder)
         path = files.join(folder, "assets", CONFIG_FILE)
         paths = files.matches(f"*/assets/{CONFIG_FILE}", folder)
         hint = f", such as {paths[-1].rsplit('/', 2)[0]}" if paths else ""

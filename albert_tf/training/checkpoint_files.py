@@ -163,7 +163,7 @@ def listed(directory: str) -> list[str]:
     one; listed checkpoints of later steps are ignored. If the file is missing
     or lists none, the result contains all checkpoints that have a `.json` file.
     """
-    files.require_no_pattern("The path of a model directory", directory)
+    files.require_tensorflow_path("The path of a model directory", directory)
     path = files.join(directory, STATE_FILE)
     content = files.read_bytes(path) if files.is_file(path) else b""
     # The newest checkpoint comes first. Paths may be absolute and may come from

@@ -323,14 +323,22 @@ def test_a_file_that_comes_during_an_export_stays(
     assert os.listdir(tmp_path) == ["out"]
 
 
-def test_a_path_that_would_not_load_is_refused(pretrained_dir, tmp_path):
-    """A path that TensorFlow would treat as a pattern raises an error."""
-    out = tmp_path / "run[1]"
-    with pytest.raises(InputError, match=r"export_dir.*not contain `\["):
+@pytest.mark.parametrize("name", ["run[1]", "a\\b", os.fsdecode(b"\xff")])
+def test_a_path_that_would_not_load_is_refused(pretrained_dir, tmp_path, name):
+    """A path from which TensorFlow could not read weights raises an error.
+
+    TensorFlow treats this path as a pattern. The error of a model directory
+    does not claim that the checkpoints are damaged.
+    """
+    out, rule = tmp_path / name, r"must be UTF-8, .* not contain `\["
+    with pytest.raises(InputError, match=f"export_dir.*{rule}"):
         written(pretrained_dir, out)
     assert not out.exists()
-    with pytest.raises(InputError, match=r"saved_model.*not contain `\["):
+    with pytest.raises(InputError, match=f"saved_model.*{rule}"):
         ExportedModel(str(out))
+    shutil.copytree(pretrained_dir, out)
+    with pytest.raises(InputError, match=f"model directory {rule}"):
+        written(out, tmp_path / "new")
 
 
 @pytest.mark.parametrize("end", ["", "/"])
