@@ -27,7 +27,6 @@ from albert_tf.tasks.predictions import (
     write_tsv,
 )
 from albert_tf.tasks.tables import (
-    FLAGS,
     ClassSet,
     Columns,
     TableColumns,
@@ -35,6 +34,7 @@ from albert_tf.tasks.tables import (
     cell,
     class_named,
     class_texts,
+    flag_value,
     format_labels,
     label_number,
     label_text,
@@ -362,8 +362,7 @@ class MultiLabel(ClassTask):
         classes = []
         for name, text in zip(self.columns.label, texts, strict=True):
             rule = f"{where}: label column {name} must be 0 or 1."
-            # pandas writes True and 1.0.
-            flag = FLAGS.get(text.casefold().removesuffix(".0"))
+            flag = flag_value(text)
             require(flag is not None, f"{rule} Received: {text!r}")
             classes += [class_named(name, self.labels, where)] * flag
         return tuple(classes)

@@ -142,14 +142,33 @@ def cell_items(text: str, where: str) -> list | str:
 # A number, a number at the beginning of a text, and the spellings of 0 and 1.
 NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 BEGINS_AS_NUMBER = re.compile(r"[+-]?\d+([.,]\d+)?(?!\w)")
-FLAGS = {"0": False, "1": True, "false": False, "true": True}
+BOOLEANS = {"false": False, "true": True}
+FLAGS = {"0": False, "1": True} | BOOLEANS
+
+
+def flag_value(text: str) -> bool | None:
+    """Return the value of a 0 or 1, or None for any other text.
+
+    pandas writes 1.0 and True, spreadsheets write TRUE, and JSON has true.
+    """
+    return FLAGS.get(text.casefold().removesuffix(".0"))
+
+
+def spelling(text: str) -> str:
+    """Return a label with a single spelling for each number and boolean."""
+    if NUMBER.fullmatch(text):
+        return str(label_text(Decimal(text), ""))
+    folded = text.casefold()
+    return folded if folded in BOOLEANS else text
 
 
 def class_named(text: str, labels: Sequence[str], where: str) -> str:
     """Return the class that a label identifies by name, or by number from 0.
 
     If any class name begins with a number, as "5" and "5 stars" do, all numbers
-    count as names, so classes cannot be confused.
+    count as names, so classes cannot be confused. Spellings of a number, such
+    as 1 and 1.0, or of a boolean, such as true and TRUE, are the same name
+    unless several classes have such names.
 
     Args:
       text: the label, from `label_text`.
@@ -163,14 +182,19 @@ def class_named(text: str, labels: Sequence[str], where: str) -> str:
     composed = [unicodedata.normalize("NFC", label) for label in labels]
     if text in composed:
         return labels[composed.index(text)]
-    number = None
-    if text in FLAGS or NUMBER.fullmatch(text):
-        number = label_text(float(FLAGS.get(text, text)), where)
-        if number in labels:
-            return number
+    number, flag = None, flag_value(text)
+    if flag is not None or NUMBER.fullmatch(text):
+        number = label_text(Decimal(text if flag is None else flag), where)
+    spellings = [*map(spelling, labels)]
+    for name in (spelling(text), number):
+        if spellings.count(name) == 1:
+            return labels[spellings.index(name)]
+    is_shared = spelling(text) in spellings
     rule = f"{where}: the label must be one of {format_labels(labels)}"
     if any(map(BEGINS_AS_NUMBER.match, labels)):
         rule += "; if class names begin with numbers, every number is a name"
+    elif is_shared:
+        rule += ", in this spelling"
     elif number and number.isdecimal() and int(number) < len(labels):
         return labels[int(number)]
     else:
@@ -228,7 +252,8 @@ class ClassSet(NamedTuple):
     @property
     def are_flags(self) -> bool:
         """Whether all items are 0 or 1, and may therefore be class flags."""
-        return bool(self.texts) and {*self.texts} <= {*FLAGS}
+        values = map(flag_value, self.texts)
+        return bool(self.texts) and None not in values
 
 
 def named_sets(
@@ -255,7 +280,7 @@ def named_sets(
         has_duplicates = len({*texts}) < len(texts)
         are_flags = row.are_flags and (has_duplicates or not numbered)
         if are_flags and len(texts) == len(labels):
-            is_set = [FLAGS[text] for text in texts]
+            is_set = map(flag_value, texts)
             named.append(tuple(itertools.compress(labels, is_set)))
             continue
         rule = "there must be a 0 or 1 for each of "

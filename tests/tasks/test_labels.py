@@ -276,6 +276,15 @@ def test_words_that_lack_a_tag(tmp_path):
         (("1,0", "2,0"), "1", "begin with numbers"),
         (("1*", "2*"), 1.0, "begin with numbers"),
         (("2d", "3d"), 1, "3d"),
+        (("True", "False"), True, "True"),
+        (("FALSE", "MAYBE", "TRUE"), True, "TRUE"),
+        (("false", "true"), "FALSE", "false"),
+        (("bad", "good"), "TRUE", "good"),
+        (("0", "1"), "TRUE", "1"),
+        (("TRUE", "true"), "True", "TRUE, true, in this spelling"),
+        (("0.0", "1.0"), 1, "1.0"),
+        (("01", "02"), 2, "02"),
+        (("1.0", "01"), 1, "every number is a name"),
     ],
 )
 def test_a_number_is_a_class_unless_classes_are_numbers(labels, label, wanted):
@@ -283,7 +292,8 @@ def test_a_number_is_a_class_unless_classes_are_numbers(labels, label, wanted):
 
     If all class names are whole numbers, a number must be one of them. If a
     name only begins with a number, as `1 star` does, but not `2d`, any number
-    that is not a name is an error.
+    that is not a name is an error. Numbers of the same value are the same name,
+    and the case of booleans is ignored, unless this fits several classes.
     """
     text = label_text(label, "")
     if wanted in labels:
@@ -335,6 +345,8 @@ def test_files_have_names_or_numbers_of_classes(tmp_path, ending):
         ("ab", [["1", "0"], [], ["0", "1"]], ["a", "", "b"]),
         ("ab", [["0", "1"], ["1"]], ["ab", "b"]),
         ("ab", [["1", "1"], ["0", "0"]], ["ab", ""]),
+        ("abc", [["1.0", "0.0", "1.0"], ["0.0"] * 3], ["ac", ""]),
+        ("abc", [["TRUE", "FALSE", "TRUE"], ["True"] * 3], ["ac", "abc"]),
         ("123", [["1", "3"], ["2"]], ["13", "2"]),
         ("", [["1", "0"], ["0"]], ["10", "0"]),
         ("abc", [["0", "1"], ["1", "0"]], None),
@@ -348,7 +360,8 @@ def test_files_have_names_or_numbers_of_classes(tmp_path, ending):
 def test_numbers_of_a_set_of_classes(names, rows, wanted):
     """All rows together determine whether numbers are flags, indices or names.
 
-    An ambiguity raises an error.
+    Flags may be written as pandas and spreadsheets write them. An ambiguity
+    raises an error.
     """
     sets = [ClassSet(row, f"f:{i}") for i, row in enumerate(rows)]
     if wanted is not None:
