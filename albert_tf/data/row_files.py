@@ -139,7 +139,11 @@ def delimiter_hint(names: Sequence[str], cells: Sequence[str] = ()) -> str:
 def _named_rows(
     path: str, cells: Cells, header: bool, bad: Handler
 ) -> Iterator[Row]:
-    """Yield rows from the cells of a file, which may start with a header."""
+    """Yield rows from the cells of a file, which may start with a header.
+
+    Columns without a name, such as the empty columns of a spreadsheet, are
+    omitted.
+    """
     names: list[str] = []
     for number, values in cells:
         where = f"{path}:{number}"
@@ -147,9 +151,13 @@ def _named_rows(
             names = [str(i + 1) for i in range(len(values))]
             if header:
                 names = distinct_names(where, map(str.strip, values))
+                rule = f"{where}: the first line must name the columns."
+                require(any(names), rule, names=names)
                 continue
         if len(values) == len(names):
-            yield Row(where, dict(zip(names, values, strict=True)))
+            row = dict(zip(names, values, strict=True))
+            row.pop("", None)
+            yield Row(where, row)
             continue
         error = (
             f"{where}: every line must have {len(names)} columns "
@@ -162,13 +170,16 @@ def _named_rows(
 def distinct_names(where: str, names: Iterable) -> list[str]:
     """Return the column names of a table as strings.
 
+    Several columns may have no name, because no setting selects them.
+
     Raises:
       InputError: if a name occurs twice.
     """
     names = list(map(str, names))
-    twice = sorted(name for name, n in Counter(names).items() if n > 1)
+    counts = Counter(filter(None, names))
+    twice = sorted(name for name, n in counts.items() if n > 1)
     rule = f"{where}: the column names must be unique."
-    require(not twice, rule, twice=", ".join(x or "''" for x in twice))
+    require(not twice, rule, twice=", ".join(twice))
     return names
 
 
