@@ -115,6 +115,8 @@ class Task(abc.ABC):
         columns = {k: v for k, v in columns.items() if v not in (None, ())}
         self._check_data(data, columns)
         task = self.with_columns(columns) if columns else self
+        if columns:
+            task._check_label_column(columns)
         values = dataclasses.asdict(TaskConfig(**settings))
         changes = {k: v for k, v in values.items() if v is not None}
         config = dataclasses.replace(self.config, **changes)
@@ -145,6 +147,14 @@ class Task(abc.ABC):
         rule = f"`main_metric` must be one of {', '.join(self.scores)}."
         legal = data.main_metric in (None, *self.scores)
         require(legal, rule, main_metric=data.main_metric)
+
+    def _check_label_column(self, columns: dict) -> None:
+        """Raise an error if the model would read the labels as texts."""
+        table = self.table()
+        texts = {*table.texts, columns.get("text_column")}
+        shared = texts & {table.label, *columns.get("label_column", ())}
+        rule = "`label_column` must not be a column of the texts."
+        require(not shared, rule, label_column=",".join(shared))
 
     def with_columns(self, columns: dict[str, Any]) -> "Task":
         """Return the task with the column names from the settings."""

@@ -339,3 +339,19 @@ def test_the_task_of_another_model():
         find("ax").for_model(other)
     with pytest.raises(InputError, match="kind.*classification"):
         find("sts-b").for_model(find("mnli"))
+
+
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [
+        ("classification", {"text_column": "x", "label_column": ("x",)}),
+        ("classification", {"text_pair_column": "label"}),
+        ("regression", {"text_column": "label"}),
+        ("token_classification", {"text_column": "1", "label_column": ("1",)}),
+        ("multiple_choice", {"choice_columns": ("x",), "label_column": ("x",)}),
+    ],
+)
+def test_labels_are_not_among_the_texts(name, columns):
+    """A model must not read the labels; this error names their column."""
+    with pytest.raises(InputError, match="column of the texts. .*label_column"):
+        find(name).updated(**columns)
