@@ -211,15 +211,15 @@ class SentencePieceReader:
         the result is "strip", as in the slow `AlbertTokenizer`.
         """
         setting = self.hub.settings.get("digit_comma")
+        if setting in DIGIT_COMMA:
+            return setting
+        if not self.hub.content:
+            return "strip"
         scores = [
             score
             for piece, score in self.hub.model.get("vocab", ())
             if re.search(r"\d,\Z", piece)
         ]
-        if setting in DIGIT_COMMA:
-            return setting
-        if not self.hub.content:
-            return "strip"
         return "none" if scores and min(scores) > NEVER else "released"
 
     def text_config(self) -> TextConfig:
@@ -229,14 +229,14 @@ class SentencePieceReader:
         model's character map instead, and all settings that change text are
         turned off.
         """
-        hub, rules = self.hub, list(flat(self.hub.content.get("normalizer")))
-        if not hub.content:
-            # The rules of `AlbertTokenizer` that SentencePiece lacks.
-            settings = {"replace_quotes": True}
-        else:
+        hub, digit_comma = self.hub, self.digit_comma()
+        # The rules of `AlbertTokenizer` that SentencePiece lacks.
+        settings = {"replace_quotes": True}
+        if hub.content:
+            rules = list(flat(hub.content.get("normalizer")))
             split_rules = self._split_pieces()
-            if keeps_spaces(self.hub.content, rules):
-                self.hub.differences.append(
+            if keeps_spaces(hub.content, rules):
+                hub.differences.append(
                     "only the source encodes trailing and repeated spaces"
                 )
             characters = "".join(piece.piece for piece in self.proto.pieces)
@@ -244,14 +244,14 @@ class SentencePieceReader:
             if settings is None or split_rules:
                 self._compile([*rules, *split_rules])
                 off = dict.fromkeys(settings or SETTINGS_OFF, False)
-                return TextConfig(**off, digit_comma=self.digit_comma())
+                return TextConfig(**off, digit_comma=digit_comma)
             spec = self.proto.normalizer_spec
             charsmap = b"".join(map(charsmap_in, rules))
             if spec.precompiled_charsmap != charsmap:
                 spec.precompiled_charsmap = charsmap
         if not hub.uses_only_json:
             settings |= hub.accents() | hub.flags(*SETTINGS_OFF)
-        return TextConfig(**settings, digit_comma=self.digit_comma())
+        return TextConfig(**settings, digit_comma=digit_comma)
 
     def _split_pieces(self) -> list[dict]:
         """Apply the pre-tokenizer to the pieces; return rules for texts.
