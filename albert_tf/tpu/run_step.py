@@ -299,30 +299,34 @@ class Run:
         records = stream.train(self.position, size)
         return in_order(submit, records, BATCHES_AHEAD)
 
-    def window(self, batches: Iterator[Arrays], steps: int) -> dict:
-        """Run some steps; return mean losses, mean metrics and the speed.
+    def window(
+        self, batches: Iterator[Arrays], steps: int
+    ) -> tuple[dict, float]:
+        """Run some steps; return their results and the duration in seconds.
 
-        The speed is `examples_per_second`. `gradient_norm` is the largest norm
-        of the steps, not the mean.
+        The results are mean losses, mean metrics and the speed,
+        `examples_per_second`. `gradient_norm` is the largest norm of the steps,
+        not the mean.
         """
         sums = self.to_device(self.file.zero_sums())
         start = time.monotonic()
         for batch in itertools.islice(batches, steps):
             self.state, sums = self.file.advance(self.state, sums, batch)
         sums = {name: np.asarray(value) for name, value in sums.items()}
-        self.seconds, bad = time.monotonic() - start, int(sums["bad"])
+        seconds, bad = time.monotonic() - start, int(sums["bad"])
         self.step += steps
         self.position += steps * self.file.info["examples"]
         where = f"in steps {self.step - steps + 1} to {self.step}"
         with checkpoint_files.naming_last_checkpoint(self):
             skipped = self.finite.check(steps, bad, where)
         examples = steps * self.file.info["examples"]
-        return {
+        values = {
             **self.file.summarize(sums["report"]),
             "gradient_norm": float(sums["norm"]),
-            "examples_per_second": examples / self.seconds,
+            "examples_per_second": examples / seconds,
             **skipped,
         }
+        return values, seconds
 
     def evaluated(self) -> dict:
         """Return the state with averages, if any, in place of the weights."""
@@ -382,9 +386,9 @@ class Run:
             while self.step < self.last and not stopped:
                 stop = next_stop(self.step, self.last, list(intervals.values()))
                 steps = min(pace.steps(), stop - self.step)
-                values = self.window(batches, steps)
+                values, seconds = self.window(batches, steps)
                 self.check_folder()
-                pace.measure(steps, self.seconds)
+                pace.measure(steps, seconds)
                 shown = f"{counted(steps, 'update')} skipped: not finite"
                 if values.get("skipped_updates") != steps:
                     row = {"steps": steps} | values
