@@ -38,7 +38,7 @@ PHONEME_RECORD = {
 FORMS = {
     STATIC: (STATIC_RECORD, parsing.parse_static),
     DYNAMIC: (DYNAMIC_RECORD, parsing.parse_dynamic),
-    PHONEMES: (PHONEME_RECORD, parsing.parse_phonemes),
+    PHONEMES: (PHONEME_RECORD, parsing.parse_padded),
 }
 
 

@@ -101,7 +101,16 @@ def check_values(
 def parse_padded(
     names: tf.Tensor, serialized: tf.Tensor, metadata: Metadata
 ) -> dict[str, tf.Tensor]:
-    """Parse and check static or phoneme records; see `parse_static`."""
+    """Parse and check phoneme records or, in part, static records.
+
+    Args:
+      names, serialized: [B] string, see `parse_examples`.
+      metadata: defines the features; records of other lengths are errors.
+
+    Returns:
+      The features, [B, ...] int32 and, for weights, float32. The features of
+      phoneme records are symbol_ids and word_ids, [B, T].
+    """
     features = {
         name: tf.io.FixedLenFeature(
             [size], tf.float32 if name == "masked_lm_weights" else tf.int64
@@ -109,7 +118,10 @@ def parse_padded(
         for name, size in static_sizes(metadata).items()
     }
     batch = parse_examples(names, serialized, features)
-    return check_values(batch, names, metadata)
+    return {
+        name: value if value.dtype.is_floating else tf.cast(value, tf.int32)
+        for name, value in check_values(batch, names, metadata).items()
+    }
 
 
 def check_predictions(
@@ -134,11 +146,7 @@ def check_predictions(
 def parse_static(
     names: tf.Tensor, serialized: tf.Tensor, metadata: Metadata
 ) -> dict[str, tf.Tensor]:
-    """Parse a batch of static examples to int32 and, for weights, float32.
-
-    Args:
-      names, serialized: [B] string, see `parse_examples`.
-      metadata: defines T and P; records of other lengths are errors.
+    """Parse a batch of static examples; see `parse_padded`.
 
     Returns:
       input_ids, input_mask, segment_ids [B, T]; masked_lm_positions,
@@ -146,10 +154,7 @@ def parse_static(
     """
     batch = parse_padded(names, serialized, metadata)
     with tf.control_dependencies([check_predictions(batch, names)]):
-        batch = {
-            name: tf.cast(value, "float32" if "weights" in name else "int32")
-            for name, value in batch.items()
-        }
+        batch = {name: tf.identity(value) for name, value in batch.items()}
     labels = batch.pop("next_sentence_labels")  # [B, 1]
     return batch | {"sentence_order_labels": tf.squeeze(labels, 1)}
 
@@ -244,14 +249,6 @@ def parse_dynamic(
     return ids, starts, sizes, labels[:, 0]
 
 
-def parse_phonemes(
-    names: tf.Tensor, serialized: tf.Tensor, metadata: Metadata
-) -> dict[str, tf.Tensor]:
-    """Parse phoneme records; return symbol_ids and word_ids, int32 [B, T]."""
-    batch = parse_padded(names, serialized, metadata)
-    return {name: tf.cast(ids, tf.int32) for name, ids in batch.items()}
-
-
 # A function that takes positions in the stream, [B] int64, and names and
 # serialized examples, [B] string, and returns a batch. Masks are drawn in
 # Python, so the function runs only in the process that created the pipeline.
@@ -316,7 +313,7 @@ def phoneme_reader(data_dir: str, metadata: Metadata, seed: int) -> Reader:
         return ids, chosen.astype(np.float32)
 
     def read(positions, names, serialized):
-        batch = parse_phonemes(names, serialized, metadata)
+        batch = parse_padded(names, serialized, metadata)
         ids, types = batch["symbol_ids"], (tf.int32, tf.float32)
         inputs = positions, ids, batch["word_ids"]
         new, weights = tf.numpy_function(masked, inputs, types, stateful=False)
