@@ -1,13 +1,19 @@
 """Added pieces are found in texts, and all other ids stay the same."""
 
+import functools
+
 import pytest
-from vocabularies import TEXTS, chinese, english
+from vocabularies import TEXTS, chinese, english, trained
 
 from albert_tf.base.errors import InputError
 from albert_tf.text.added_pieces import with_pieces
+from albert_tf.text.normalization import TextConfig
+from albert_tf.text.tokenizers import SentencePieceTokenizer
+
+CASED = functools.partial(chinese, do_lower_case=False)
 
 
-@pytest.mark.parametrize("make", [english, chinese])
+@pytest.mark.parametrize("make", [english, CASED])
 def test_other_ids_stay(make):
     """Added pieces do not change the ids of texts that lack these pieces."""
     before = make()
@@ -20,16 +26,24 @@ def test_other_ids_stay(make):
         assert after.encode(text) == before.encode(text), text
 
 
-@pytest.mark.slow_after(4)
+def of_pairs():
+    """Return a tokenizer of a BPE model, which merges pairs of pieces."""
+    lines = iter(["the cat sat"] * 9)
+    content = trained(sentence_iterator=lines, model_type="bpe", vocab_size=30)
+    return SentencePieceTokenizer(content, TextConfig())
+
+
+@pytest.mark.slow_after(5)
 @pytest.mark.parametrize(
     ("tokenizer", "piece", "text", "found"),
     [
         (english(), "[E1]", "the [E1]cat[e1]", 2),
         (english(do_lower_case=False), "[E1]", "the [E1]cat[e1]", 1),
-        (english(), "<URL>", "<url>", 1),
         (english(), "New  York", "a new york cat", 1),
+        (of_pairs(), "[E1]", "the [E1]cat", 1),
         (chinese(), "Covid", "COVID covid, covids", 2),
-        (chinese(do_lower_case=False), "Covid", "COVID Covid", 1),
+        (CASED(), "Covid", "COVID Covid", 1),
+        (english(), "<URL>", "<url>", 1),
     ],
 )
 def test_found_in_normalized_text(tokenizer, piece, text, found):
