@@ -97,6 +97,8 @@ def test_inputs_for_texts_and_pairs():
     assert {x.dtype for x in found.values()} == {np.dtype("int32")}
     with pytest.raises(InputError, match="texts=1, text_pairs=0$"):
         tokenizer(["the"], [])
+    with pytest.raises(InputError, match="`text_pairs` must be a list"):
+        tokenizer(["the"], "at")
     shapes = [
         tokenizer(["the cat"]),
         tokenizer(["the cat"], max_length=3),
