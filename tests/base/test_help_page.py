@@ -10,6 +10,7 @@ from albert_tf.base.settings import (
     DEVICES,
     FILES,
     LENGTH,
+    SERVING,
     group_of,
     setting,
     variant,
@@ -93,6 +94,14 @@ def test_flags_are_grouped_and_defaults_explained():
         "folder": FILES,
     }
     assert list(program.groups()) == [FILES, LENGTH, DEVICES]
+
+    @dataclasses.dataclass(frozen=True)
+    class Other(Steps):
+        help_group = SERVING
+        hours: float = variant(fields["hours"], 1.0)
+
+    groups = [group_of(Other, f) for f in dataclasses.fields(Other)]
+    assert groups == [LENGTH, SERVING, DEVICES]  # of the class that declares it
     words = {n: program.default_words(f) for n, f in fields.items()}
     assert words["steps"] == "all" and words["hours"] == "0, no limit"
     limited = command(More, defaults={"hours": 2.0})(lambda config: config)

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+from unittest import mock
 
 import pytest
 
@@ -13,6 +14,7 @@ from albert_tf.base.replacing import (
     atomic_folder,
     check_replaceable,
     check_unused,
+    folder_beside,
 )
 
 FORMS = (
@@ -170,6 +172,22 @@ def test_folders_of_killed_processes_are_removed(folder):
     assert left == ["sub", "sub.tmp7", "sub.tmp8-0123abcd", f"sub2{end}"]
 
 
+def test_a_folder_beside_a_file_goes_with_the_block(folder, monkeypatch):
+    """The folder is on the file's disk, even if the block leaves the folder.
+
+    Folders of killed processes are removed, too.
+    """
+    monkeypatch.chdir(folder)
+    stale = folder / "a.txt.tmp7-0123abcd"
+    stale.mkdir()
+    (stale / "file").touch()
+    with folder_beside("a.txt") as temporary:
+        assert os.path.dirname(temporary) == str(folder)
+        files.write_bytes(f"{temporary}/new", b"")
+        os.chdir("sub")
+    assert files.names(str(folder)) == ["sub"]
+
+
 def test_nothing_is_removed_without_locks(folder, monkeypatch):
     """On a disk without locks, a process may be alive, so its folder stays."""
 
@@ -282,7 +300,8 @@ def test_a_folder_that_cannot_be_renamed_is_filled(
 def test_nothing_goes_before_a_filled_folder_is_whole(folder, monkeypatch):
     """If the disk fills up while new files are copied, all old files remain.
 
-    If all files are copied, the old files are removed.
+    If all files are copied, the old files are removed. An old file with the
+    name of a new one remains until the new one replaces it.
     """
     path, copied = folder / "sub", []
     (path / "inner").mkdir()
@@ -301,6 +320,13 @@ def test_nothing_goes_before_a_filled_folder_is_whole(folder, monkeypatch):
             files.write_text(f"{temporary}/c.txt", "new")
             files.write_text(f"{temporary}/inner/new", "new")
     assert copied and sorted(x for x in path.rglob("*")) == before
+    assert (path / "c.txt").read_text() == "c"
+    monkeypatch.undo()
+    monkeypatch.setattr("os.path.ismount", lambda mount: mount == str(path))
+    monkeypatch.setattr(os, "replace", mock.Mock(side_effect=OSError("busy")))
+    with pytest.raises(OSError, match="busy"):
+        with atomic_folder(str(path), True) as temporary:
+            files.write_text(f"{temporary}/c.txt", "new")
     assert (path / "c.txt").read_text() == "c"
     monkeypatch.undo()
     monkeypatch.setattr("os.path.ismount", lambda mount: mount == str(path))

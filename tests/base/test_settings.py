@@ -12,7 +12,14 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.base.errors import InputError
-from albert_tf.base.settings import Validated, plain, setting
+from albert_tf.base.settings import (
+    RunFact,
+    Validated,
+    as_type,
+    facts,
+    plain,
+    setting,
+)
 from albert_tf.data.builder.build_settings import BuildConfig
 from albert_tf.finetuning.finetuning_setup import FinetuningConfig
 from albert_tf.finetuning.recipe import RecipeConfig
@@ -155,3 +162,68 @@ def test_python_gets_the_checks_of_flags(cls, values, message):
     """A setting of the wrong type raises an error on construction."""
     with pytest.raises(InputError, match=message):
         cls(**values)
+
+
+@pytest.mark.parametrize(
+    ("types", "value", "found"),
+    [
+        ((float,), 1, 1.0),
+        ((float, str), 2, 2.0),
+        ((float, str), "2", "2"),
+        ((bool, str), np.True_, True),
+        ((int,), np.int8(3), 3),
+        ((tuple,), "a , b", ("a", "b")),
+        ((tuple,), ["a ", 1.5], ("a ", "1.5")),
+        ((tuple,), ["a", None], "`x` must be a list of strings."),
+    ],
+)
+def test_values_have_the_types_of_flags(types, value, found):
+    """A value is converted as its flag would be, or an error names it."""
+    if isinstance(found, str) and value != found:
+        with pytest.raises(InputError, match=found):
+            as_type("x", value, *types)
+        return
+    converted = as_type("x", value, *types)
+    assert (converted, type(converted)) == (found, type(found))
+
+
+@dataclasses.dataclass(frozen=True)
+class Rates(Validated):
+    """Settings with and without an effect on a run, and a word or a number."""
+
+    names: tuple = setting((), "Names.", change="other names")
+    size: int = setting(3, "Size.")
+    rate: float | str = setting(
+        "auto", "Rate.", choices=("auto", "off"), minimum=0.0, maximum=0.5
+    )
+
+
+def test_a_word_or_a_number_in_a_range():
+    """With choices and a range, a setting is one of the words or in the range.
+
+    The error for another word lists both.
+    """
+    for value in ("auto", "off", 0, 0.5):
+        assert Rates(rate=value).rate == value
+    for value, rule in (
+        ("on", "must be a number or one of auto, off. Received: rate=on"),
+        (-0.1, "must be at least 0.0"),
+        (0.6, "must be at most 0.5"),
+    ):
+        with pytest.raises(InputError, match=f"`rate` {rule}"):
+            Rates(rate=value)
+
+
+def test_facts_are_the_settings_with_an_effect():
+    """Facts have the values that JSON would restore, and their effects.
+
+    A caller's effect replaces those of all settings.
+    """
+    config = Rates(names=("a", "b"))
+    names = ["a", "b"]
+    assert facts(config) == {"names": RunFact(names, "other names")}
+    assert facts(config, change="another loss") == {
+        "names": RunFact(names, "another loss"),
+        "size": RunFact(3, "another loss"),
+        "rate": RunFact("auto", "another loss"),
+    }
