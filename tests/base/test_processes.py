@@ -202,6 +202,26 @@ def test_a_pool_that_breaks_is_explained():
         list(workers.map(square, range(9)))
 
 
+def test_every_worker_has_four_items():
+    """When the first result is returned, four items per worker are submitted.
+
+    With fewer items, workers would wait for the slowest worker.
+    """
+    workers, submitted = Workers.__new__(Workers), []
+
+    def submit(function, item):
+        submitted.append(item)
+        future = concurrent.futures.Future()
+        future.set_result(function(item))
+        return future
+
+    workers.number, workers._first = 3, mock.Mock()
+    workers._pool = mock.Mock(submit=submit)
+    results = workers.map(abs, range(-50, 0))
+    assert next(results) == 50 and len(submitted) == 12
+    assert [*results] == [*range(49, 0, -1)]
+
+
 def test_processors_are_those_of_this_process(monkeypatch):
     """`available` counts only the processors that this process may use.
 
