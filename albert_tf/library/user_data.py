@@ -242,6 +242,16 @@ def read_examples(task: Task, part: str, x: Any, y: Any) -> Sequence[Any]:
     return [dataclasses.replace(e, shares=row) for e, row in pairs]
 
 
+def array_of(values: Any, dtype: type | None = None) -> np.ndarray:
+    """Return an array; bfloat16, which is not a type of NumPy, becomes float32.
+
+    NumPy does not count bfloat16 as a number.
+    """
+    array = np.asarray(values, dtype)
+    is_foreign = array.dtype.name == "bfloat16"
+    return array.astype(np.float32) if is_foreign else array
+
+
 def are_finite(values: np.ndarray) -> bool:
     """Return whether an array contains only finite numbers."""
     return values.dtype.kind in "biuf" and bool(np.isfinite(values).all())
@@ -251,7 +261,7 @@ def checked_weights(weights: Any, examples: Sequence) -> np.ndarray | None:
     """Return weights [N] or [N, 1] as [N], one finite weight per example."""
     if weights is None:
         return None
-    values = np.asarray(weights)
+    values = array_of(weights)
     if values.shape[1:] == (1,):
         values = values[:, 0]
     require(
@@ -351,7 +361,7 @@ def label_array(y: Any, task: Task) -> np.ndarray:
     if not isinstance(y, np.ndarray) and not tf.is_tensor(y):
         y = label_list(y, getattr(task, "labels", ()))
     try:
-        array = np.asarray(y, float if task.kind == "regression" else None)
+        array = array_of(y, float if task.kind == "regression" else None)
     except ValueError:  # texts, or sets of classes that differ in size
         array = np.array(None)
     if array.dtype.kind in "biuf" or not isinstance(task, SentenceTask):

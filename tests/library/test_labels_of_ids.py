@@ -160,6 +160,30 @@ def test_shares_of_classes_may_follow_class_numbers(shallow):
 
 
 CLASSES = {"labels": ["bad", "good"]}
+
+
+@pytest.mark.parametrize(
+    ("cls", "how", "y"),
+    [
+        (Classifier, CLASSES, [[0, 1], [0.75, 0.25]]),
+        (Classifier, CLASSES | {"multilabel": True}, [[0, 1], [1, 1]]),
+        (Tagger, CLASSES, [[0, 1, -1, 1] * 4] * 2),
+        (MultipleChoice, {}, [0, 1]),
+        (Regressor, {}, [0.5, 2]),
+    ],
+)
+def test_labels_of_ids_may_be_bfloat16(shallow, cls, how, y):
+    """Labels in bfloat16 have the same loss as labels of another type."""
+    model = compiled(cls, shallow, **how)
+    ids = model.tokenizer(TEXTS, max_length=16)
+    if cls is MultipleChoice:
+        ids = {name: np.stack([x, x], 1) for name, x in ids.items()}
+    wanted, short = model.test_on_batch(ids, y), tf.cast(y, tf.bfloat16)
+    assert model.test_on_batch(ids, short.numpy()) == wanted
+    stream = tf.data.Dataset.from_tensors((ids, short))
+    assert model.evaluate(stream, verbose=0) == pytest.approx(wanted)
+
+
 NUMBERS = "For ids, labels must be numbers"
 
 

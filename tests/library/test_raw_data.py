@@ -246,7 +246,10 @@ def test_weights_are_a_number_for_each_example(weights):
         user_data.checked_weights(weights, ["a", "b"])
 
 
-@pytest.mark.parametrize("form", [list, np.array, tf.constant])
+@pytest.mark.parametrize(
+    "form",
+    [list, np.array, tf.constant, lambda values: tf.cast(values, "bfloat16")],
+)
 def test_weights_may_be_a_column(form):
     """Weights [N, 1] are read as [N], as next to ids."""
     for values in ([1, 0.5], [[1], [0.5]]):
