@@ -6,6 +6,7 @@ does not need TensorFlow.
 """
 
 import contextlib
+import errno
 import fcntl
 import io
 import itertools
@@ -26,6 +27,7 @@ from albert_tf.base.remote_files import RawRemoteFile, remote, remote_glob
 STANDARD_INPUT = "-"  # file name that means standard input
 DRIVE = re.compile(r"(^|,\s*)[A-Za-z]:[\\/](?!/)")
 HOME = re.compile(r"(^|,\s*)~/")
+FULL_DISK = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 
 
 def expanded(paths: str) -> str:
@@ -265,7 +267,9 @@ def atomic_path(path: str) -> Iterator[str]:
     try:
         yield temporary
         rename(temporary, path)
-    except BaseException:
+    except BaseException as error:
+        if getattr(error, "errno", None) in FULL_DISK and not error.filename:
+            error.filename = path
         with contextlib.suppress(OSError):
             remove(temporary)
         raise

@@ -1,5 +1,6 @@
 """Local file operations give the same results as TensorFlow, except `**`."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -398,6 +399,16 @@ def test_a_file_is_written_whole_or_not_at_all(folder, name):
     assert (folder / "a.txt").read_text() == "a.txt"
     files.write_bytes(f"{folder}/{name}", b"whole")
     assert (folder / name).read_bytes() == b"whole"
+
+
+def test_a_full_disk_is_named_by_its_file(folder, monkeypatch):
+    """If a disk is full, the error names the file, not the temporary one."""
+    path = f"{folder}/new.txt"
+    for error in (OSError(errno.ENOSPC, "full"), OSError(errno.EIO, "broken")):
+        with pytest.raises(OSError) as raised:
+            with files.atomic_path(path):
+                raise error
+        assert (path in str(raised.value)) == ("full" in str(error))
 
 
 def test_glob_says_what_is_wrong(folder):
