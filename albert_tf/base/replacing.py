@@ -110,6 +110,25 @@ def check_unused(folder: str, patterns: Iterable[str]) -> None:
     _require_none(used, "output_dir", folder, rule)
 
 
+def check_writable(name: str, path: str) -> None:
+    """Raise `InputError` if a local file or folder could not be written.
+
+    A program calls this function before it computes the content. For a file or
+    a path that does not exist, the folder around it must be writable.
+
+    Args:
+      name: the setting that names the path.
+      path: the path.
+    """
+    if files.is_remote(path) or files.is_stream(path):
+        return
+    folder = os.path.realpath(path)
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    writable = os.access(folder, os.W_OK | os.X_OK)
+    require(writable, f"`{name}` must be writable.", **{name: path})
+
+
 def _upload(folder: str, path: str) -> None:
     """Replace the contents of `path` with the contents of a local folder.
 
@@ -215,6 +234,7 @@ def atomic_folder(path: str, replace: bool = False) -> Iterator[str]:
     rule = "The folder must be new or empty; its files were left unchanged."
     require(replace or files.is_free(path), rule, folder=path)
     if _is_fixed(path):
+        check_writable("folder", path)
         with (
             interrupts.cleaning_up(),
             tempfile.TemporaryDirectory() as temporary,

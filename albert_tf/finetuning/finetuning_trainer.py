@@ -14,6 +14,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.base.errors import require
+from albert_tf.base.replacing import check_writable
 from albert_tf.finetuning import soft_targets
 from albert_tf.finetuning.evaluation import bucketed, check_results
 from albert_tf.finetuning.finetuning_setup import Job, Settings, prepare
@@ -147,6 +148,8 @@ def prepare_jobs(
     workers, jobs = distribution.prepare_devices(s.devices), []
     with distribution.raise_everywhere(workers):
         check_results(s.run.output_dir, names, s.run.num_seeds > 1)
+        if distribution.is_chief(workers):
+            check_writable("output_dir", s.run.output_dir)
         for name in names:
             data = dataclasses.replace(s.data, task=name)
             job = prepare(s.run, data, s.task)

@@ -16,7 +16,7 @@ import tensorflow as tf
 from albert_tf.base import files, program, settings
 from albert_tf.base.console import format_table
 from albert_tf.base.errors import require
-from albert_tf.base.replacing import atomic_folder
+from albert_tf.base.replacing import atomic_folder, check_writable
 from albert_tf.base.settings import (
     FLAG_FILE,
     MODEL,
@@ -353,6 +353,7 @@ def shrink_model(config: ShrinkConfig, data: DataConfig) -> None:
         "`output_dir` must be new or empty.",
         output_dir=config.output_dir,
     )
+    check_writable("output_dir", config.output_dir)
     job, rows = prepare_task(config, data), []
     for title, model in stages(config, data, job):
         rows.append(cost_row(title, model, job))

@@ -21,6 +21,7 @@ import tensorflow as tf
 from albert_tf.base import files, program
 from albert_tf.base.console import Progress, counted, format_table
 from albert_tf.base.errors import require
+from albert_tf.base.replacing import check_writable
 from albert_tf.base.settings import (
     INPUT_FILE,
     MODEL_DIR,
@@ -82,9 +83,10 @@ def read_pairs(config: MinimalPairsConfig) -> list[Pair]:
 
     Raises:
       InputError: if a line is malformed (the message locates the line), or if
-        `output_file` is a folder or an input file.
+        `output_file` is a folder, an input file or not writable.
     """
     pairs, output = [], config.output_file
+    check_writable("output_file", output)
     for path in files.glob(config.input_file, "`input_file`"):
         rule = "`output_file` must not be a folder or an input file."
         same = os.path.realpath(path) == os.path.realpath(output)

@@ -14,6 +14,7 @@ from albert_tf.base.replacing import (
     atomic_folder,
     check_replaceable,
     check_unused,
+    check_writable,
     folder_beside,
 )
 
@@ -248,12 +249,35 @@ def test_a_place_that_cannot_be_written(folder, monkeypatch):
         with atomic_folder(f"{folder}/new"):
             pass
 
+    with pytest.raises(InputError, match=f"be writable.*folder={folder}/sub$"):
+        with atomic_folder(f"{folder}/sub", True):
+            pytest.fail("the body began")
+
     def makedirs(path, exist_ok):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "makedirs", makedirs)
     with pytest.raises(InputError, match="Permission denied. Received: /x/y$"):
         files.make_folder("/x/y")
+
+
+@pytest.mark.parametrize("path", ["sub", "new", "sub/new/new", "sub/c.txt"])
+def test_the_folder_around_a_new_file_must_be_writable(
+    folder, path, monkeypatch
+):
+    """The innermost folder that exists is checked; a pipe is not.
+
+    A file is replaced, so its own permissions do not matter.
+    """
+    checked = []
+    monkeypatch.setattr(os, "access", lambda *args: checked.append(args))
+    with pytest.raises(InputError, match=f"`a` must be writable.*a={folder}"):
+        check_writable("a", f"{folder}/{path}")
+    inner = folder if path == "new" else folder / "sub"
+    assert checked == [(os.path.realpath(inner), os.W_OK | os.X_OK)]
+    os.mkfifo(folder / "pipe")
+    check_writable("a", f"{folder}/pipe")
+    check_writable("a", "gs://bucket/a")
 
 
 @pytest.mark.parametrize("path", ["sub/", "new/", "link", "link/"])
@@ -274,7 +298,7 @@ def test_a_folder_may_end_in_a_slash_or_be_a_link(folder, path):
     ("name", "answer"),
     [
         ("path.ismount", lambda path: path.endswith("sub")),
-        ("access", lambda path, mode: False),
+        ("access", lambda path, mode: path.endswith("sub")),
     ],
 )
 def test_a_folder_that_cannot_be_renamed_is_filled(

@@ -1,6 +1,7 @@
 """A shrunken model's outputs equal those of its remaining layers."""
 
 import dataclasses
+import os
 import types
 
 import keras
@@ -129,6 +130,14 @@ def test_existing_folders_are_not_touched(pretrained_dir, tmp_path):
     (tmp_path / "mine").touch()
     with pytest.raises(InputError, match="output_dir.*new"):
         shrink_model(ShrinkConfig(pretrained_dir, str(tmp_path)), DataConfig())
+
+
+def test_an_output_is_checked_before_the_model_is_read(tmp_path, monkeypatch):
+    """A folder that cannot be written raises an error at the start."""
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    config = ShrinkConfig("no model", str(tmp_path / "new"))
+    with pytest.raises(InputError, match="`output_dir` must be writable"):
+        shrink_model(config, DataConfig())
 
 
 def test_the_importance_of_heads():

@@ -1,6 +1,7 @@
 """Complete runs are not repeated, and keep the settings that they used."""
 
 import json
+import os
 import shutil
 
 import pytest
@@ -8,6 +9,7 @@ from conversions import update
 from tiny_runs import eagerly, refusal, run
 
 from albert_tf.base import files
+from albert_tf.finetuning.evaluation import TaskEvaluator
 from albert_tf.training import checkpoints
 from albert_tf.training.history import History
 
@@ -31,6 +33,15 @@ def test_a_refused_run_leaves_the_folder_as_it_was(copy, repeat):
         message = refusal(**repeat, random_seed=7)
     assert "another run is still writing" in message
     assert contents(copy) == before
+
+
+@pytest.mark.parametrize("part", ["do_train", "do_eval"])
+def test_a_folder_without_permission_is_found_early(repeat, part, monkeypatch):
+    """A folder that cannot be written is found before any evaluation."""
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(TaskEvaluator, "evaluate", None)
+    message = refusal(**repeat | {"do_train": False} | {part: True})
+    assert message.startswith("`output_dir` must be writable.")
 
 
 def test_a_finished_run_is_not_repeated(

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import os
 import shutil
 from unittest import mock
 
@@ -203,6 +204,14 @@ def test_what_is_read_is_not_written(output, tmp_path):
     path = write(tmp_path / "x.jsonl", ROWS)
     with pytest.raises(InputError, match="`output_file` must not be a folder"):
         score(path, tmp_path / output)
+
+
+def test_a_place_for_scores_is_checked_early(tmp_path, monkeypatch):
+    """An output file that cannot be written is found before scoring."""
+    path = write(tmp_path / "x.jsonl", ROWS)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(InputError, match="`output_file` must be writable.*new"):
+        score(path, tmp_path / "new")
 
 
 def test_no_sentence_is_better_than_itself(scorer, monkeypatch):
