@@ -222,6 +222,23 @@ def test_every_worker_has_four_items():
     assert [*results] == [*range(49, 0, -1)]
 
 
+def test_items_that_nobody_waits_for_are_dropped():
+    """After an error in the block, no further item is begun."""
+    workers, begun = Workers.__new__(Workers), []
+
+    def slow(n):
+        begun.append(n)
+        time.sleep(0.05 * (n > 0))
+
+    workers.number, workers._first = 2, mock.Mock()
+    workers._pool = concurrent.futures.ThreadPoolExecutor(2)
+    with pytest.raises(RuntimeError):
+        with workers:
+            for _ in workers.map(slow, range(50)):
+                raise RuntimeError
+    assert 0 < len(begun) < 8
+
+
 def test_processors_are_those_of_this_process(monkeypatch):
     """`available` counts only the processors that this process may use.
 

@@ -135,7 +135,10 @@ def test_weights_are_stored_in_half_precision(golden, tmp_path):
 
 
 def test_others_can_read_the_weights(golden, tmp_path):
-    """All files in an output folder have the permissions of a new file."""
+    """All files in an output folder have the permissions of a new file.
+
+    The weights are marked as PyTorch's, because transformers requires it.
+    """
     folder, _ = huggingface(tmp_path, golden)
     out = tmp_path / "out"
     old = os.umask(0o022)
@@ -145,6 +148,8 @@ def test_others_can_read_the_weights(golden, tmp_path):
         os.umask(old)
     modes = {path.name: path.stat().st_mode & 0o777 for path in out.iterdir()}
     assert set(modes.values()) == {0o644}, modes
+    with safetensors.safe_open(out / "model.safetensors", "numpy") as file:
+        assert file.metadata() == {"format": "pt"}
 
 
 @pytest.mark.parametrize("step", [2049, 100_001])
