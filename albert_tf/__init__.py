@@ -78,6 +78,10 @@ class _Package(types.ModuleType):
         if name not in PUBLIC or not isinstance(value, types.ModuleType):
             super().__setattr__(name, value)
 
+    def __reduce__(self):
+        """Pickle the module by name, as cloudpickle pickles other modules."""
+        return importlib.import_module, (self.__name__,)
+
 
 sys.modules[__name__].__class__ = _Package
 

@@ -1,7 +1,9 @@
 """The names in `albert_tf`, and the cost of importing the package."""
 
 import ast
+import copy
 import importlib
+import pickle
 import re
 import subprocess
 import sys
@@ -63,6 +65,16 @@ def test_a_command_does_not_hide_a_name(monkeypatch):
     monkeypatch.setattr(albert_tf, "describe", function, raising=False)
     importlib.import_module("albert_tf.describe")
     assert albert_tf.describe is function
+
+
+def test_the_package_is_pickled_by_name():
+    """The module can be pickled and copied like an ordinary module.
+
+    Otherwise, cloudpickle cannot send functions that use `albert_tf` to other
+    processes.
+    """
+    assert pickle.loads(pickle.dumps(albert_tf)) is albert_tf
+    assert copy.deepcopy({"module": albert_tf})["module"] is albert_tf
 
 
 def test_the_import_alone_does_nothing():
