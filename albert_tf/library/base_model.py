@@ -239,15 +239,18 @@ def require_rows(x: Any) -> None:
 
 
 def of_ids(name: str) -> Callable:
-    """Wrap a method of `keras.Model`; the wrapper raises an error for texts."""
-    method = getattr(keras.Model, name)
+    """Wrap a method of `keras.Model`; the wrapper raises an error for texts.
 
-    @functools.wraps(method)
+    The method is looked up when it is called, because tracking tools such as
+    MLflow replace it.
+    """
+
+    @functools.wraps(getattr(keras.Model, name))
     def checked(self, x=None, *args, **kwargs):
         if not has_text(x):
             if not name.endswith("_on_batch"):
                 require_rows(x)
-            return method(self, x, *args, **kwargs)
+            return getattr(keras.Model, name)(self, x, *args, **kwargs)
         rule = f"`{name}` of this model accepts ids, as returned by "
         rule += f"`tokenizer(texts)`; {self.text_methods} accept texts."
         raise InputError(f"{rule} Received: x={repr(x)[:60]}")

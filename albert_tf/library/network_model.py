@@ -75,16 +75,16 @@ def of_keras(name: str) -> Callable:
 
     Keras warns at the end of data of unknown size, even if the caller did not
     set the number of steps. The size is unknown if the data come from a
-    generator, or if batches must not repeat a text.
+    generator, or if batches must not repeat a text. The method is looked up
+    when it is called, because tracking tools such as MLflow replace it.
     """
-    method = getattr(keras.Model, name)
 
-    @functools.wraps(method)
+    @functools.wraps(getattr(keras.Model, name))
     def quiet(self, *args, **kwargs):
         with warnings.catch_warnings(), errors_of_data():
             if not any(kwargs.get(steps) for steps in STEPS):
                 warnings.filterwarnings("ignore", OUT_OF_DATA)
-            return method(self, *args, **kwargs)
+            return getattr(keras.Model, name)(self, *args, **kwargs)
 
     return quiet
 

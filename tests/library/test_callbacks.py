@@ -10,6 +10,7 @@ from tiny_fits import LABELS, RATE
 from tiny_runs import eagerly
 
 from albert_tf.library.models import Classifier
+from albert_tf.library.pretrained_model import Albert
 
 TEXTS, NAMES = map(list, zip(*tiny_tasks.opinions(4, 1), strict=True))
 METRICS = ["accuracy", "f1", "matthews", keras.metrics.AUC(name="auc")]
@@ -89,6 +90,28 @@ def test_a_callback_runs(name, model, tmp_path):
     assert {*down, *UP} == set(logs) - {"learning_rate"}
     assert all(map(math.isfinite, np.concatenate([*logs.values()])))
     assert name not in FILES or (tmp_path / FILES[name]).exists()
+
+
+@pytest.mark.parametrize("name", ["fit", "evaluate", "predict"])
+@pytest.mark.parametrize("kind", [Classifier, Albert])
+def test_tracking_tools_may_replace_a_method_of_keras(
+    name, kind, model, monkeypatch
+):
+    """Models call the current method of `keras.Model`, as Keras models do.
+
+    MLflow's autologging replaces `fit`, usually after the model was imported.
+    """
+
+    def replacement(*args, **kwargs):
+        raise InterruptedError
+
+    monkeypatch.setattr(keras.Model, name, replacement)
+    ids = model.tokenizer(TEXTS, masks=False)
+    inputs = ids if kind is Albert or name == "predict" else TEXTS
+    labels = [NAMES] if kind is Classifier and name != "predict" else []
+    receiver = model if kind is Classifier else Albert(model.config)
+    with pytest.raises(InterruptedError):
+        getattr(receiver, name)(inputs, *labels)
 
 
 def test_every_metric_has_a_direction(model):
