@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
@@ -447,10 +448,9 @@ class TaskModel(NetworkModel):
         """
         size = checked_batch_size(batch_size)
         check_keywords(kwargs, ("batch_size", "callbacks", "task", "verbose"))
-
-        def run(features: Features) -> dict[str, np.ndarray]:
-            return self._outputs(features, size, **{"verbose": 0} | kwargs)
-
+        run = functools.partial(
+            self._outputs, size=size, **{"verbose": 0} | kwargs
+        )
         return Predictor(task or self.task, self.need_tokenizer(), run)
 
     def _outputs(self, features: Features, size: int, **kwargs) -> dict:

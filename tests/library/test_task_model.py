@@ -1,6 +1,7 @@
 """`fit`, `evaluate` and `predict` on strings agree with `finetune.py`."""
 
 import math
+import pickle
 
 import keras
 import numpy as np
@@ -141,6 +142,14 @@ def test_answers_and_scores_have_the_requested_batch_size(
     same_classifier.predictor(13)([{"text": text} for text in texts])
     same_classifier.classify(texts, batch_size=14)
     assert sizes == [11, 12, 13, 14]
+
+
+def test_a_predictor_can_be_pickled(same_classifier):
+    """A predictor that was pickled gives the same answers in another place."""
+    predictor = same_classifier.predictor()
+    queries = [{"text": text} for text in columns(3, 3)[0]]
+    again = pickle.loads(pickle.dumps(predictor))
+    assert again(queries) == predictor(queries)
 
 
 @pytest.mark.slow
