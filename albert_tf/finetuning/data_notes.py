@@ -18,6 +18,7 @@ MAX_SHOWN = 10  # maximum number of labels to print
 # With fewer examples per class than this, the labels may be row numbers.
 FEWEST_PER_CLASS = 1.5
 UNKNOWN_SHARE = 0.05  # of the tokens
+OVERLAP_SHARE = 0.05  # of the evaluation rows
 LARGE_NUMBER = 10  # a regression needs many steps to reach larger labels
 # Scripts without spaces, in which a word usually has several characters.
 UNSPACED_SCRIPTS = (
@@ -136,6 +137,30 @@ def text_notes(
             "model's vocabulary for this language?"
         )
     return lines
+
+
+def _distinct_rows(features: Features) -> set[bytes]:
+    ends = zip(features.row_splits[:-1], features.row_splits[1:], strict=True)
+    return {features.tokens[start:end].tobytes() for start, end in ends}
+
+
+def overlap_notes(
+    task: Task, features: Features, training: Sequence[Features]
+) -> list[str]:
+    """Return [note] if training examples are evaluated again, otherwise [].
+
+    Embedding tasks have no such note, because a text is part of many pairs.
+    """
+    if task.kind == "embedding" or not training:
+        return []
+    rows = _distinct_rows(features)
+    shared = len(rows & set().union(*map(_distinct_rows, training)))
+    if shared <= OVERLAP_SHARE * len(rows):
+        return []
+    return [
+        f"Note: {shared:,} of {len(rows):,} different inputs are also training "
+        "examples, so the metrics may be too high"
+    ]
 
 
 def missing_notes(examples: Sequence[Any]) -> list[str]:

@@ -26,7 +26,7 @@ from albert_tf.base.settings import (
     variant,
 )
 from albert_tf.data.table_sources import class_names
-from albert_tf.finetuning.data_notes import notes
+from albert_tf.finetuning.data_notes import notes, overlap_notes
 from albert_tf.finetuning.recipe import RecipeConfig
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.features import Features
@@ -423,6 +423,11 @@ class Job:
             split_notes = notes(
                 self.task, split.features, self.tokenizer, split.examples
             )
+            if split.name.partition("_")[0] == "eval":
+                training = [x.features for x in self.train]
+                split_notes += overlap_notes(
+                    self.task, split.features, training
+                )
             lines += [f"    {line}" for line in split_notes]
         return "\n".join(lines)
 

@@ -8,6 +8,7 @@ import pytest
 from albert_tf.finetuning.data_notes import (
     label_counts,
     notes,
+    overlap_notes,
     similar_labels,
     word_notes,
 )
@@ -129,6 +130,30 @@ def test_suspicious_texts(words):
     rows.tokens[:3] = words.unk_id
     (line,) = notes(task, rows, words)
     assert line.startswith("Note: 15% of the tokens are unknown")
+
+
+def rows_of(*rows):
+    """Return features of the given rows of pieces."""
+    return Features.from_rows([(np.array(row), 9) for row in rows], {}, 0, 9)
+
+
+def test_evaluation_examples_that_are_also_training_examples():
+    """A note counts evaluation inputs that are also training inputs.
+
+    There is none for up to 5% of the inputs, and none for embeddings.
+    """
+    task = find("regression")
+    trained = [rows_of([2, 5, 3], [2, 5, 6, 3]), rows_of([2, 7, 3])]
+    rows = rows_of([2, 7, 3], [2, 7, 3], [2, 5, 6, 3], [2, 8, 3])
+    (note,) = overlap_notes(task, rows, trained)
+    assert note.startswith("Note: 2 of 3 different inputs are also training")
+    assert overlap_notes(find("embedding"), rows, trained) == []
+    assert overlap_notes(task, rows, []) == []
+    assert overlap_notes(task, rows_of([2, 5, 6], [2, 6, 3]), trained) == []
+    many = rows_of(*([2, i, 3] for i in range(7, 27)))
+    assert overlap_notes(task, many, trained) == []
+    (note,) = overlap_notes(task, many, [rows_of([2, 7, 3], [2, 8, 3])])
+    assert "2 of 20" in note
 
 
 def test_words_are_counted_for_each_tag(words):

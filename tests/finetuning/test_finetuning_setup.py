@@ -57,6 +57,20 @@ def test_rows_are_counted_where_they_are_not_examples(words, examples, counts):
     assert f"train: {counts}\n" in f"{summary}\n"
 
 
+def test_only_evaluation_is_compared_with_training(words):
+    """The summary has a note below an evaluation split of training inputs."""
+    rows = Features.from_rows([(np.full(4, 9), 4)], {}, 0, max_seq_length=4)
+    splits = [
+        (Split(name, [None], rows),) for name in ("train", "eval_a", "predict")
+    ]
+    task = find("regression").updated(max_seq_length=4)
+    lines = Job(task, None, words, *splits).summary().splitlines()
+    assert [line.split()[0] for line in lines[1:]] == [
+        *("train:", "eval_a:", "Note:", "predict:")
+    ]
+    assert "1 of 1 different inputs" in lines[3]
+
+
 def test_steps_follow_from_epochs():
     """Numbers of steps that are not set follow from the number of examples.
 
