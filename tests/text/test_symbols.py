@@ -8,6 +8,7 @@ import pytest
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
 from albert_tf.text import symbols
+from albert_tf.text.tokenizers import load_saved_tokenizer
 
 
 def test_the_presets_are_those_of_the_projects():
@@ -166,10 +167,13 @@ def test_an_unknown_table_is_an_error():
 def test_folders_with_familiar_names(tmp_path, monkeypatch):
     """The name of a preset never means a folder.
 
-    A folder with symbols may contain another library's `tokenizer.json`.
+    A folder with symbols has no tokenizer, but may contain another library's
+    `tokenizer.json`.
     """
     table, folder = symbols.made_of("ab"), tmp_path / "kokoro"
     table.save(str(folder))
+    with pytest.raises(InputError, match="is a phoneme model.*kokoro$"):
+        load_saved_tokenizer(str(folder))
     monkeypatch.chdir(tmp_path)
     assert symbols.named_table("kokoro") == symbols.preset("kokoro")
     (folder / "tokenizer.json").write_text("{}")
