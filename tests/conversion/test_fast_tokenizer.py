@@ -13,6 +13,7 @@ from albert_tf.conversion.tokenizer_json import (
     FINAL_SIGMA,
     character_class,
     replace,
+    tokenizer_config,
     tokenizer_json,
 )
 from albert_tf.text.normalization import TextConfig
@@ -182,6 +183,29 @@ def test_the_names_of_bytes_are_not_found_in_texts():
     written = tokenizer_json(SentencePieceTokenizer(content, TextConfig()))
     scores = dict(written["model"]["vocab"])
     assert scores["<0x41>"] == -100.0 and written["model"]["byte_fallback"]
+
+
+def test_the_settings_name_all_inputs():
+    """`tokenizer_config.json` names every input, role and text rule.
+
+    Without segment ids among the inputs, transformers would not distinguish the
+    texts of a pair.
+    """
+    rules = {"do_lower_case": False, "replace_quotes": True}
+    tokenizer = vocabularies.english(**rules, digit_comma="none")
+    assert tokenizer_config(tokenizer, 64) == {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": 64,
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        "keep_accents": False,
+        "digit_comma": "none",
+        "pad_token": "<pad>",
+        "unk_token": "<unk>",
+        "cls_token": "[CLS]",
+        "sep_token": "[SEP]",
+        "mask_token": "[MASK]",
+        **rules,
+    }
 
 
 def test_pieces_across_words_stay(tmp_path):
