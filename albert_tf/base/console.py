@@ -2,6 +2,7 @@
 
 import sys
 import time
+from typing import Any
 
 from tqdm import tqdm
 
@@ -11,6 +12,15 @@ SECONDS_BETWEEN_LINES = 20.0
 def counted(number: int, noun: str) -> str:
     """Format a count with its noun, such as "1 step" or "1,000 steps"."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def is_terminal(stream: Any) -> bool:
+    """Return whether a stream is a terminal.
+
+    In a program without a console, or if a script replaces the stream, it may
+    be None or an object that has only `write` and `flush`.
+    """
+    return hasattr(stream, "isatty") and stream.isatty()
 
 
 class Progress:
@@ -25,7 +35,7 @@ class Progress:
     """
 
     def __init__(self, total: int, done: int = 0, unit: str = "step"):
-        self.terminal = sys.stderr.isatty()
+        self.terminal = is_terminal(sys.stderr)
         self.bar = tqdm(
             total=total,
             initial=done,

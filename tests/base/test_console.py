@@ -40,6 +40,24 @@ def test_a_log_has_a_line_every_twenty_seconds(clock, capsys):
     assert capsys.readouterr() == ("", "done\n")
 
 
+class Log(list):
+    """A replacement for a stream, as some scripts use it."""
+
+    write, flush = list.append, list.copy
+
+
+def test_a_stream_may_be_replaced(clock, monkeypatch, capsys):
+    """Standard error may be None, or have only `write` and `flush`."""
+    log = Log()
+    for stream in (log, None):
+        monkeypatch.setattr(sys, "stderr", stream)
+        progress = Progress(1)
+        progress.advance(1, "loss 1")
+        progress.close()
+    assert "".join(log) == "1/1 loss 1, 00:00 left\n"
+    assert capsys.readouterr().err == ""
+
+
 def test_a_job_without_steps_has_a_line(clock, capsys):
     """Until a step has ended, each step is assumed to take the elapsed time."""
     progress = Progress(5)

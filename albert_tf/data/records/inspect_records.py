@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from albert_tf.base import files, program
+from albert_tf.base.console import is_terminal
 from albert_tf.base.errors import require
 from albert_tf.base.settings import Validated, setting
 from albert_tf.data.records import tfrecord
@@ -104,7 +105,7 @@ def find_vocabulary(path: str, config: TokenizerConfig) -> Vocabulary | None:
 
 def paint(kind: str, text: str) -> str:
     """Return text with color codes, if the output is a terminal."""
-    return f"{PAINT[kind]}{text}{PLAIN}" if sys.stdout.isatty() else text
+    return f"{PAINT[kind]}{text}{PLAIN}" if is_terminal(sys.stdout) else text
 
 
 def _names(ids: np.ndarray, tokenizer: Tokenizer | None) -> list[str]:
