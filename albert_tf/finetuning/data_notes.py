@@ -163,6 +163,26 @@ def overlap_notes(
     ]
 
 
+def prediction_notes(
+    task: Task, examples: Sequence[Any], predictions: Sequence[Any]
+) -> list[str]:
+    """Return [note] if all predicted classes are the same, otherwise [].
+
+    There is no note if the labels are unknown or also all the same.
+    """
+    if not task.has_classes or task.kind == "token_classification":
+        return []
+    labels = {example.label for example in examples}
+    predicted = {prediction.label for prediction in predictions}
+    if None in labels or len(labels) < 2 or len(predicted) > 1:
+        return []
+    name = task.label_text(predicted.pop())
+    return [
+        f"Note: the prediction for all examples is {name or 'no class'}; the "
+        "model may need more steps or another learning rate"
+    ]
+
+
 def missing_notes(examples: Sequence[Any]) -> list[str]:
     """Return [note] if some, but not all, labels are missing, otherwise []."""
     fields = "label", "tags", "answers", "score"  # one per kind of example

@@ -13,6 +13,7 @@ from albert_tf.base import files
 from albert_tf.base.console import counted
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.replacing import check_unused
+from albert_tf.finetuning.data_notes import prediction_notes
 from albert_tf.finetuning.finetuning_setup import (
     FinetuningConfig,
     Job,
@@ -310,6 +311,16 @@ def remove_tables(path: str) -> None:
             files.remove(table)
 
 
+def _print_written(
+    task: Task, split: Split, predictions: Sequence, written: Sequence[str]
+) -> None:
+    """Print the number of a split's predictions, their files and notes."""
+    number = counted(len(split.examples), "prediction")
+    print(f"{number}: {', '.join(written)}")
+    for note in prediction_notes(task, split.examples, predictions):
+        print(f"  {note}")
+
+
 def write_report(
     folder: str,
     job: Job,
@@ -348,8 +359,7 @@ def write_report(
             written = evaluator.tuned.write_predictions(
                 path, split.examples, predictions
             )
-            number = counted(len(split.examples), "prediction")
-            print(f"{number}: {', '.join(written)}")
+            _print_written(job.task, split, predictions, written)
             if not values and split.name in earlier:
                 remove_tables(path)
     if writes:

@@ -9,12 +9,14 @@ from albert_tf.finetuning.data_notes import (
     label_counts,
     notes,
     overlap_notes,
+    prediction_notes,
     similar_labels,
     word_notes,
 )
 from albert_tf.tasks.classification import Example
 from albert_tf.tasks.embedding import Texts
 from albert_tf.tasks.features import Features
+from albert_tf.tasks.predictions import Prediction
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.tagged_words import Sentence
 
@@ -154,6 +156,30 @@ def test_evaluation_examples_that_are_also_training_examples():
     assert overlap_notes(task, many, trained) == []
     (note,) = overlap_notes(task, many, [rows_of([2, 7, 3], [2, 8, 3])])
     assert "2 of 20" in note
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels", "predicted", "name"),
+    [
+        ("classification", "ab", "bb", "b"),
+        ("classification", "bb", "bb", None),
+        ("classification", "ab", "ab", None),
+        ("classification", ["a", None], "bb", None),
+        ("multilabel", [("a",), ()], [(), ()], "no class"),
+        ("multilabel", [("a",), ()], [("a", "b")] * 2, "a,b"),
+        ("regression", [1.0, 2.0], [3.0, 3.0], None),
+    ],
+)
+def test_equal_predictions_are_noted(kind, labels, predicted, name):
+    """A note names the class if a model predicts one class for all examples.
+
+    There is none if the labels are unknown or are also all the same.
+    """
+    examples = [Example("", "so", "", label) for label in labels]
+    predictions = [Prediction(label, np.zeros(2)) for label in predicted]
+    found = prediction_notes(task_with("ab", kind), examples, predictions)
+    start = f"Note: the prediction for all examples is {name};"
+    assert [line.startswith(start) for line in found] == [True] * bool(name)
 
 
 def test_words_are_counted_for_each_tag(words):

@@ -12,6 +12,8 @@ from tiny_runs import read
 
 from albert_tf.finetuning.evaluation import TaskEvaluator, write_report
 from albert_tf.finetuning.finetuning_setup import Job, Split
+from albert_tf.tasks.classification import Example
+from albert_tf.tasks.predictions import Prediction
 from albert_tf.tasks.registry import find
 
 
@@ -64,7 +66,7 @@ def test_only_evaluation_tunes_a_task(name):
 MNLI = ("eval_matched", "eval_mismatched", "predict_matched", "predict_x")
 
 
-def report(folder, values, fingerprint, writes=True):
+def report(folder, values, fingerprint, writes=True, labels=(None,) * 5):
     """Write the report of splits with given metrics; return the result.
 
     Args:
@@ -72,8 +74,10 @@ def report(folder, values, fingerprint, writes=True):
       values: {split: metrics}.
       fingerprint: the fingerprint of the weights.
       writes: whether to write files.
+      labels: the labels of the examples.
     """
-    examples = {name: ["x"] * (i + 2) for i, name in enumerate(MNLI)}
+    rows = [Example("", "x", "", label) for label in labels]
+    examples = {name: rows[: i + 2] for i, name in enumerate(MNLI)}
     splits = {"eval": [], "predict": []}
     for name in values:
         split = Split(name, examples[name], None, f"{name}.tsv")
@@ -82,13 +86,27 @@ def report(folder, values, fingerprint, writes=True):
 
     def write(path, examples, predictions):
         with open(f"{path}.tsv", "w") as file:
-            file.write(predictions)
+            file.write(predictions[0].label)
         return [f"{path}.tsv"]
 
     evaluator = mock.Mock()
-    evaluator.evaluate = lambda split: (values[split.name], split.name)
+    evaluator.evaluate = lambda split: (
+        values[split.name],
+        [Prediction(split.name, np.zeros(2))],
+    )
     evaluator.tuned.write_predictions = write
     return write_report(str(folder), job, evaluator, writes, fingerprint)
+
+
+def test_the_report_prints_that_all_predictions_are_equal(tmp_path, capsys):
+    """A note follows the files of a split with one class for all examples."""
+    scores = {"eval_matched": {"accuracy": 0.0}}
+    report(tmp_path, scores, "one", labels="ab")
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.endswith("eval_predictions_matched.tsv")
+    assert second.startswith(
+        "  Note: the prediction for all examples is eval_matched;"
+    )
 
 
 def test_each_split_has_metrics_and_files_of_its_own(tmp_path):
