@@ -89,6 +89,7 @@ OFFICE = (
     *(b"[Content_Types].xml", b"docProps/app.xml"),
     b"mimetypeapplication/vnd.oasis",
 )
+OLD_OFFICE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"  # .xls and .doc
 PICKLES = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
 
 OBJECT = re.compile(rb'\{\s*("([^"\\]|\\.)*"\s*:|\}|$)')
@@ -323,7 +324,8 @@ def _foreign_format(head: bytes) -> str:
 
     `head` contains the first bytes of a file that is not a table.
     """
-    if head.startswith(ZIP) and any(name in head for name in OFFICE):
+    is_office = head.startswith(ZIP) and any(name in head for name in OFFICE)
+    if is_office or head.startswith(OLD_OFFICE):
         return (
             "is an office document; save a workbook as CSV UTF-8 with commas, "
             "or a document as text"

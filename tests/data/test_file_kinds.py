@@ -207,6 +207,10 @@ FOREIGN = {
         b"PK\3\4" + b"\n" * 26 + b"mimetypeapplication/vnd.oasis.text",
         "office document; save .* as text. R",
     ),
+    "old Excel": (
+        bytes.fromhex("d0cf11e0a1b11ae1") + bytes(504),
+        "office document; save .* as text. R",
+    ),
     "pickle": (pickle.dumps([TEXT]), "binary format"),
     "old pickle": (pickle.dumps([TEXT], protocol=2), "binary format"),
     "tar": (tarred(TEXT.encode()), "tar archive.*`tar -xf"),
