@@ -27,8 +27,11 @@ UNSPACED_SCRIPTS = (
 )
 UNSPACED_SHARE = 0.1  # of the pairs of adjacent words
 # Names that suggest that a cell contains several classes, with a separator
-# other than `,` (some are Arabic or Chinese), or flags with spaces.
-JOINED = re.compile(r"[;|/\u060c\u061b\u3001\uff0c\uff1b]|^[01]( [01])+$")
+# other than `,` (some are Arabic or Chinese), flags with spaces, several lines,
+# hashtags, or an array as in PostgreSQL.
+JOINED = re.compile(
+    r"[;|/\n\u060c\u061b\u3001\uff0c\uff1b]|^[01]( [01])+$|\s#|^\{|\}$"
+)
 
 
 def label_counts(
