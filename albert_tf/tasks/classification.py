@@ -5,6 +5,7 @@ Shapes: N examples, C classes or predicted numbers.
 
 import abc
 import dataclasses
+import json
 import unicodedata
 from collections.abc import Callable
 from typing import Any
@@ -419,6 +420,9 @@ class MultiLabel(ClassTask):
         ]
 
     def label_text(self, label):
+        # In this form, `class_texts` reads the same classes.
+        if any("," in x or x.startswith("[") for x in self.labels):
+            return json.dumps(label, ensure_ascii=False)
         return ",".join(label)
 
 

@@ -15,7 +15,7 @@ from albert_tf.data.table_sources import InMemoryTable
 from albert_tf.tasks.classification import Example
 from albert_tf.tasks.predictions import Prediction, write_labels
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.tables import Columns, read_rows
+from albert_tf.tasks.tables import Columns, class_texts, read_rows
 from albert_tf.tasks.task import read_splits, with_settings
 from albert_tf.tasks.task_config import DataConfig
 
@@ -315,6 +315,25 @@ def test_the_file_of_predictions(tmp_path):
     (path,) = task.write_predictions(base, examples, predictions)
     first, *_ = read_rows(path, Columns())
     assert list(first.values) == names[:2] + names[3:]
+
+
+@pytest.mark.parametrize(
+    ("names", "written"),
+    [
+        (["b", "é d"], ["", "b", "b,é d"]),
+        (["b, c", "é d"], ["[]", '["b, c"]', '["b, c", "é d"]']),
+        (["[x]", '"y"'], ["[]", '["[x]"]', '["[x]", "\\"y\\""]']),
+    ],
+)
+def test_sets_of_classes_are_read_as_they_are_written(names, written):
+    """Prediction files list classes in a form in which labels are read.
+
+    The form is a JSON list only if commas or brackets in names need it.
+    """
+    task = dataclasses.replace(find("multilabel"), labels=tuple(names))
+    for size, text in enumerate(written):
+        assert task.label_text(tuple(names[:size])) == text
+        assert class_texts(text, "") == names[:size]
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression"])
