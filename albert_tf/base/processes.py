@@ -34,8 +34,6 @@ def _context(module: str) -> multiprocessing.context.BaseContext:
     from this server. The server and the workers ignore Ctrl-C, because the
     parent process ends them.
     """
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([module])
     # When this process starts, some versions of Python unblock SIGINT.
