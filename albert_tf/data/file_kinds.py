@@ -233,8 +233,7 @@ class Source(NamedTuple):
 
     def fields(self) -> list[str]:
         """Return the distinct field names in the first JSON objects."""
-        is_complete = len(self.head) < HEAD_BYTES
-        objects = _objects(_first_lines(self.head, is_complete))
+        objects = _objects(_first_lines(self.head))
         return list(dict.fromkeys(name for x in objects for name in x))
 
 
@@ -364,15 +363,13 @@ def is_utf8(data: bytes, is_complete: bool = True) -> bool:
     return True
 
 
-def _first_lines(head: bytes, is_complete: bool) -> list[bytes]:
+def _first_lines(head: bytes) -> list[bytes]:
     """Return the complete, non-blank lines among the first `HEAD_LINES`.
 
-    Args:
-      head: the first bytes of the file.
-      is_complete: whether these bytes are the entire file.
+    `head` contains the first `HEAD_BYTES` of a file, or the entire file.
     """
     lines = head.removeprefix(b"\xef\xbb\xbf").split(b"\n", HEAD_LINES)
-    if len(lines) > HEAD_LINES or not is_complete:
+    if len(lines) > HEAD_LINES or len(head) >= HEAD_BYTES:
         lines.pop()
     return [line.strip() for line in lines if line.strip()]
 
@@ -387,17 +384,12 @@ def _objects(lines: list[bytes]) -> list[dict]:
     return objects
 
 
-def _json_kind(head: bytes, is_complete: bool) -> str | None:
-    """Return the kind of JSON in a file, or None if the file is not JSON.
-
-    Args:
-      head: the first bytes of the file.
-      is_complete: whether these bytes are the entire file.
-    """
+def _json_kind(head: bytes) -> str | None:
+    """Return the kind of JSON in a file, or None if the file is not JSON."""
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if ARRAY.match(text):
         return JSON
-    lines = _first_lines(head, is_complete)
+    lines = _first_lines(head)
     number = len(_objects(lines))
     if number and 2 * number >= len(lines):
         return JSONL
@@ -415,7 +407,7 @@ def _kind(head: bytes, path: str) -> str:
             return kind
     kind = ENDINGS.get(ending_of(path), TEXT)
     if b"{" in head:
-        return _json_kind(head, len(head) < HEAD_BYTES) or kind
+        return _json_kind(head) or kind
     return kind
 
 

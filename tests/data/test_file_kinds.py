@@ -264,11 +264,12 @@ def test_part_of_a_character_is_utf8_where_data_are_cut():
 def test_first_lines():
     """`_first_lines` returns at most 20 lines, and no blank or partial ones."""
     first = file_kinds._first_lines
-    assert first(b"a\nb", True) == [b"a", b"b"]
-    assert first(b"\xef\xbb\xbfa \n \n\nb", False) == [b"a"]
+    assert first(b"a\nb") == [b"a", b"b"]
+    full = b"\xef\xbb\xbfa \n \n\n".ljust(file_kinds.HEAD_BYTES, b"b")
+    assert first(full) == [b"a"]
     for number in (19, 20, 21, 50):
         lines = [b"a"] * number
-        assert first(b"\n".join(lines), True) == lines[:20]
+        assert first(b"\n".join(lines)) == lines[:20]
 
 
 def test_fields_of_the_first_objects():
@@ -306,7 +307,7 @@ def test_kinds_of_json(head, kind):
     A file whose only line begins an object is also JSON lines. Other JSON is an
     array, or an object over several lines.
     """
-    assert file_kinds._json_kind(head, True) == kind
+    assert file_kinds._json_kind(head) == kind
 
 
 def test_text_in_another_encoding(tmp_path):
