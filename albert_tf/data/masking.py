@@ -403,15 +403,12 @@ def choose_masked(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Choose spans in a random order of words, with random n-gram lengths.
 
-    For the result, see `choose_spans`.
+    For the result and the other arguments, see `choose_spans`.
 
     Args:
       starts: [B, T] bool, true where a piece begins a word.
       maskable: [B, T] bool, false at [CLS], [SEP] and padding.
       free: [B, T] bool, like `maskable` but also false in spans chosen earlier.
-      budget: [B], the number of tokens to cover.
-      config: the masking settings.
-      draws: the source of randomness.
     """
     begins = maskable
     if config.do_whole_word_mask:
