@@ -61,6 +61,9 @@ REMOVED = {
     ),
 }
 
+_CHECKPOINT = Removed(
+    "use --model_dir with a checkpoint that `convert_checkpoint` wrote"
+)
 _TOKENIZER = Removed(
     "the tokenizer is in the model directory; `convert_checkpoint` copies it"
 )
@@ -77,18 +80,14 @@ RELEASED = {
     "albert_config_file": Removed(
         "the config is in the model directory; `convert_checkpoint` copies it"
     ),
-    "albert_hub_module_handle": Removed(
-        "use --model_dir with a checkpoint that `convert_checkpoint` wrote"
-    ),
+    "albert_hub_module_handle": _CHECKPOINT,
     "cached_dir": _NO_FEATURES,
     "do_lower_case": Removed(
         "the tokenizer.json in the model directory contains this setting"
     ),
     "export_dir": Removed("run `python -m albert_tf.export` after training"),
     "high_only": Removed("use --task=race-high", _FALSE),
-    "init_checkpoint": Removed(
-        "use --model_dir with a checkpoint that `convert_checkpoint` wrote"
-    ),
+    "init_checkpoint": _CHECKPOINT,
     "init_from_group0": Removed(
         "groups missing from a checkpoint start from another group", _FALSE
     ),
