@@ -397,7 +397,9 @@ def as_sources(setting: str, value: Any) -> str | InMemoryTable:
 
 
 def rows_of(
-    source: Any, column: str | None = None, bad: Handler = stop
+    source: str | InMemoryTable,
+    column: str | None = None,
+    bad: Handler = stop,
 ) -> Iterator[Row]:
     """Yield the rows of a source, with plain Python values.
 
@@ -415,12 +417,9 @@ def rows_of(
     if isinstance(source, str):
         yield from _path_rows(source, column, bad)
         return
-    table = as_source("table", source)
-    for number, values in enumerate(_reader(table.data)(table.data)):
+    for number, values in enumerate(_reader(source.data)(source.data)):
         cells = {str(k): x for k, x in values.items()}
-        where, of_label = f"{type(source).__name__}, row {number}", ()
-        if table is source:
-            where, *of_label = table.locations(number)
+        where, *of_label = source.locations(number)
         yield Row(where, cells, *of_label)
 
 
@@ -476,7 +475,9 @@ def texts_in(
         bad(BadData(error), b"")
 
 
-def texts_of(source: Any, column: str, bad: Handler = stop) -> Iterator[str]:
+def texts_of(
+    source: str | InMemoryTable, column: str, bad: Handler = stop
+) -> Iterator[str]:
     """Yield the texts in one column of a source; see `texts_in`."""
     for _, text in texts_in(rows_of(source, column, bad), column, bad):
         yield text

@@ -108,13 +108,11 @@ def test_objects_have_the_same_rows(make):
 
     Rows contain class names, not indices, and None for missing values.
     """
-    found = list(rows_of(make(ROWS)))
+    source = as_source("x", make(ROWS))
+    found = list(rows_of(source))
     assert [row.values for row in found] == ROWS
-    assert [row.where.partition(", ")[2] for row in found] == [
-        "row 0",
-        "row 1",
-        "row 2",
-    ]
+    places = [f"{source}, row {number}" for number in range(3)]
+    assert [row.where for row in found] == places
 
 
 @pytest.mark.parametrize("write", [parquet, saved, hub_parquet])
@@ -162,7 +160,7 @@ def test_no_two_columns_have_the_same_name(make, tmp_path):
     be ignored.
     """
     with pytest.raises(InputError, match="must be unique.*twice=(text|1)$"):
-        list(rows_of(make(ROWS, tmp_path)))
+        list(rows_of(as_source("x", make(ROWS, tmp_path))))
 
 
 def test_a_file_may_repeat_columns_that_are_not_read(tmp_path):
@@ -178,7 +176,7 @@ def test_a_file_may_repeat_columns_that_are_not_read(tmp_path):
 def test_cells_of_numpy_are_pythons(make):
     """In rows and frames, NumPy values become Python lists and numbers."""
     rows = [{"a": np.array([1, 2]), "b": np.int32(1)}, {"a": [3], "b": 2}]
-    found = [row.values for row in rows_of(make(rows))]
+    found = [row.values for row in rows_of(as_source("x", make(rows)))]
     assert found == [{"a": [1, 2], "b": 1}, {"a": [3], "b": 2}]
     assert type(found[0]["b"]) is int
 
@@ -195,7 +193,7 @@ def test_a_transform_of_the_user_is_applied():
         return {"text": texts, "label": names}
 
     changed = dataset(ROWS[:2]).with_transform(change)
-    found = [row.values for row in rows_of(changed)]
+    found = [row.values for row in rows_of(as_source("x", changed))]
     assert found == [
         {"text": row["text"].upper(), "label": row["label"]} for row in ROWS[:2]
     ]

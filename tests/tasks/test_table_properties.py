@@ -11,7 +11,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from properties import examples, texts
 
-from albert_tf.data.table_sources import rows_of
+from albert_tf.data.table_sources import as_source, rows_of
 from albert_tf.tasks.conll import read_conll
 from albert_tf.tasks.predictions import write_tsv
 from albert_tf.tasks.registry import find, load_task
@@ -123,7 +123,8 @@ def test_columns(folder, table, names):
     parquet.write_table(arrow, path)
     wanted = [dict(zip(names, cells, strict=True)) for cells in table]
     for source in (path, arrow, pandas.DataFrame(columns), columns, wanted):
-        assert [row.values for row in rows_of(source)] == wanted, type(source)
+        found = rows_of(as_source("x", source))
+        assert [row.values for row in found] == wanted, type(source)
 
 
 COLUMN = texts(*HEADS, most=3).filter(bool)
