@@ -12,6 +12,8 @@ around a piece is counted separately.
 Shapes: n tokens, V vocabulary, E embedding width.
 """
 
+import itertools
+
 import numpy as np
 from scipy import sparse
 from sklearn.utils.extmath import randomized_svd
@@ -39,15 +41,15 @@ def read_tokens(data_dir: str, metadata: Metadata) -> np.ndarray:
       segment begins or ends.
     """
     texts, total = [], 0
-    for path in paths_of(data_dir, metadata, TRAIN):
-        for example in decoded(path):
-            ids = example.originals()
-            first_of_b = np.argmax(example.segment_ids)
-            ids[[0, first_of_b - 1, -1]] = NO_PIECE
-            texts.append(ids)
-            total += len(ids)
-            if total >= MAX_TOKENS:
-                return np.concatenate(texts)
+    paths = paths_of(data_dir, metadata, TRAIN)
+    for example in itertools.chain.from_iterable(map(decoded, paths)):
+        ids = example.originals()
+        first_of_b = np.argmax(example.segment_ids)
+        ids[[0, first_of_b - 1, -1]] = NO_PIECE
+        texts.append(ids)
+        total += len(ids)
+        if total >= MAX_TOKENS:
+            break
     return np.concatenate(texts)
 
 
