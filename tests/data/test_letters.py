@@ -1,5 +1,6 @@
 """Texts that are not English cause warnings about settings for English."""
 
+import json
 import os
 import unicodedata
 from collections import Counter
@@ -183,6 +184,12 @@ def test_a_vocabulary_keeps_the_letters_it_has(name, tmp_path):
     tokenizer = SentencePieceTokenizer(content, TextConfig())
     tokenizer.save(str(tmp_path))
     assert build_tokenizer(auto).config.strip_accents is True
+    # Another library's file has no effect, nor has a WordPiece tokenizer's.
+    stored = tmp_path / "tokenizer.json"
+    for kind in ("WordPiece", "wordpiece"):
+        stored.write_text(json.dumps({"type": kind, "strip_accents": True}))
+        found = build_tokenizer(auto).config.strip_accents
+        assert found == (name in PLAIN)
 
 
 def test_released_vocabularies_stay_as_they_are():
