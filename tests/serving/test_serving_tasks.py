@@ -209,7 +209,10 @@ def test_classes_of_words_mark_no_entities():
 
 
 def test_a_word_without_pieces_is_an_unknown_piece():
-    """A word without pieces is encoded as the unknown piece."""
+    """A word without pieces is encoded as the unknown piece.
+
+    The pieces of all words are split into windows, which overlap.
+    """
     ids = tf.ragged.constant([[7, 8], [], [9]])
     tokenizer = types.SimpleNamespace(config=TextConfig(), unk_id=1)
     encoder = types.SimpleNamespace(
@@ -219,9 +222,10 @@ def test_a_word_without_pieces_is_an_unknown_piece():
         pack=lambda rows: rows,
     )
     task = dataclasses.replace(find("conll2003"), labels=TAGS)
+    task = task.updated(max_seq_length=5, doc_stride=1)
     graph = Entities(encoder, None, task)
     rows, words = graph._rows(strings(["walks \u200b by"]))
-    assert rows.to_list() == [[7, 8, 1, 9]]
+    assert rows.to_list() == [[7, 8, 1], [8, 1, 9]]
     assert words.pieces.numpy().tolist() == [0, 2, 3]
 
 
