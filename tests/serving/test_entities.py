@@ -20,7 +20,7 @@ from albert_tf.tasks.registry import find
 from albert_tf.tasks.tagged_words import word_spans
 
 TAGS = ("O", "B-X", "I-X", "E-X", "S-X")
-TEXTS = ("night day", "walks", "", "day")
+TEXTS = ("nïght däy", "walks", "", "day")
 
 
 @pytest.fixture(scope="module")
@@ -98,10 +98,10 @@ def set_tag(server, tag):
     ("tag", "first"),
     [
         ("O", []),
-        ("I-X", ["night day"]),
-        ("B-X", ["night", "day"]),
-        ("E-X", ["night", "day"]),
-        ("S-X", ["night", "day"]),
+        ("I-X", ["nïght däy"]),
+        ("B-X", ["nïght", "däy"]),
+        ("E-X", ["nïght", "däy"]),
+        ("S-X", ["nïght", "däy"]),
     ],
 )
 def test_every_word_has_one_tag(server, tag, first):
@@ -118,6 +118,10 @@ def test_every_word_has_one_tag(server, tag, first):
         for i, text in enumerate(names):
             span = slice(found["starts"][row, i], found["ends"][row, i])
             assert TEXTS[row][span] == text
+            span = slice(
+                found["byte_starts"][row, i], found["byte_ends"][row, i]
+            )
+            assert TEXTS[row].encode()[span].decode() == text
 
 
 def test_spans_of_all_tags(server):
