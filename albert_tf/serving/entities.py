@@ -171,15 +171,15 @@ class Entities:
           words: the words of the request.
         """
         windows = words.windows
-        # The row and position of each token in its best window.
+        # The row and position of each token in its best window. Later tokens
+        # have the same or a later best window, so tokens stay in order.
         columns = (
             tf.ragged.range(windows.token_indices.row_lengths()).values + 1
         )
         rows = windows.token_indices.value_rowids()
         best = windows.is_best.values
         positions = tf.stack([rows[best], columns[best]], axis=1)
-        order = tf.argsort(windows.token_indices.values[best])
-        positions = tf.gather(tf.gather(positions, order), words.pieces)
+        positions = tf.gather(positions, words.pieces)
         probabilities = self.task.probabilities(tf.gather_nd(logits, positions))
         tags = tf.argmax(probabilities, axis=1, output_type=tf.int32)
         return tags, tf.reduce_max(probabilities, axis=1)
