@@ -310,5 +310,7 @@ def test_marks_of_missing_answers_hide_no_difference():
     assert verification.difference("x", found, wanted) == (0.5, 0.5, "x")
     found = np.array([0.0, 0.0, -np.inf], np.float32)
     assert verification.difference("x", found, wanted).share == 1.0
+    found = np.array([0.0, -1e30, -3.0], np.float32)
+    assert verification.difference("x", found, wanted).share == np.inf
     with pytest.raises(InputError, match="`x` must have"):
         verification.difference("x", found[:2], wanted)
