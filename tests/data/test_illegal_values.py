@@ -125,11 +125,18 @@ def test_illegal_integers(form, name, limit):
 
 
 def test_illegal_tokens_and_lengths():
-    """Dynamic records need legal ids, and lengths of at least 0."""
+    """Dynamic records need legal ids, and lengths of at least 0.
+
+    The lengths must be those of the stored ids, which must fit a row.
+    """
     ids = np.array([1, 60, 5], np.uint16).tobytes()
     assert_rejected(DYNAMIC, {"token_ids": [ids]}, "`token_ids`")
     lengths = {"segment_lengths": [4, -1]}
     assert_rejected(DYNAMIC, lengths, "`segment_lengths`")
+    four = {"token_ids": [bytes(8)]}
+    assert_rejected(DYNAMIC, four, "contradict", "8 bytes long for 3 tokens")
+    six = {"token_ids": [bytes(12)], "segment_lengths": [2, 4]}
+    assert_rejected(DYNAMIC, six, "contradict", "instead of 1 to 5")
 
 
 def test_predictions_need_tokens_and_legal_weights():
