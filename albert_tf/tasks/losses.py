@@ -370,6 +370,11 @@ class EmbeddingObjective(TaskObjective):
         number = tf.shape(others)[:1]
         padding = 1.0 - tf.tile(batch["example_weights"], number)
         logits = logits / self.task.config.temperature + IMPOSSIBLE * padding
+        if not logits.shape[0]:
+            # Without rows, as in a replica that receives no part of the last
+            # batch, TensorFlow's cross entropy would lack a class.
+            is_empty = tf.cast(tf.equal(tf.shape(logits)[0], 0), tf.int32)
+            logits = tf.pad(logits, [[0, 0], [0, is_empty]])
         return cross_entropy(logits, tf.range(tf.shape(first)[0]))
 
     def soft_losses(self, outputs, targets, temperature, batch):

@@ -278,3 +278,17 @@ def test_only_training_crops_single_texts():
     crops = objective.outputs(model, batch, seed)["embedding"].numpy()
     assert crops.shape == (1, 2, 12)
     assert [crop[6] for crop in crops[0]] == [3, 3]  # [SEP] after five of ten
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_no_rows_have_no_losses(number):
+    """A replica may have no rows of a small last batch, even in a graph."""
+    objective = objective_of("embedding")
+    batch = {"example_weights": tf.zeros([0])}
+
+    def losses(vectors):
+        return objective.example_losses({"embedding": vectors}, batch)
+
+    form = tf.TensorSpec([None, number, 6])
+    for compute in (losses, tf.function(losses, input_signature=[form])):
+        assert compute(tf.zeros([0, number, 6])).shape == (0,)
