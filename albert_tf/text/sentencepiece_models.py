@@ -7,6 +7,7 @@ import io
 import itertools
 import os
 import re
+import secrets
 import tempfile
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
@@ -182,8 +183,15 @@ def charsmap_of(table: dict[str, str]) -> bytes:
 
 
 def _code(module: ModuleType) -> str:
-    """Return a module's syntax tree as text, without docstrings."""
-    tree = ast.parse(inspect.getsource(module))
+    """Return a module's syntax tree as text, without docstrings.
+
+    Without the source, as in a frozen application, the text is random. Stored
+    rules then never match, so they are compiled again.
+    """
+    try:
+        tree = ast.parse(inspect.getsource(module))
+    except (OSError, TypeError):
+        return secrets.token_hex()
     for node in ast.walk(tree):
         if isinstance(body := getattr(node, "body", None), list):
             texts = [s for s in body if isinstance(s, ast.Expr)]

@@ -1,6 +1,7 @@
 """A tokenizer's files are complete; errors state what is wrong with them."""
 
 import json
+from unittest import mock
 
 import pytest
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
@@ -103,6 +104,22 @@ def test_compiled_rules_of_something_else_are_ignored(
     lower = change != "setting"
     path = str(tmp_path / "spiece.model")
     loaded = tokenizer_from_files(spm_model_file=path, do_lower_case=lower)
+    assert loaded.with_rules == b"compiled anew"
+
+
+@pytest.mark.parametrize("kind", [OSError, TypeError])
+def test_an_application_without_source_compiles_rules(
+    kind, tmp_path, monkeypatch
+):
+    """If the source is not available, stored rules are compiled again."""
+    english().save(str(tmp_path))
+    expected = load_saved_tokenizer(str(tmp_path)).with_rules
+    monkeypatch.setattr("inspect.getsource", mock.Mock(side_effect=kind))
+    english().save(str(tmp_path / "new"))
+    for folder in (tmp_path, tmp_path / "new"):
+        assert load_saved_tokenizer(str(folder)).with_rules == expected
+    monkeypatch.setattr(SentencePieceTokenizer, "_compile", no_compiling)
+    loaded = load_saved_tokenizer(str(tmp_path))
     assert loaded.with_rules == b"compiled anew"
 
 
