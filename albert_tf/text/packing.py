@@ -57,9 +57,12 @@ def checked_texts(values: Any, name: str) -> list[str]:
     """Return strings as a list; decode bytes, and reject other values.
 
     Args:
-      values: a list, array, tensor or column.
+      values: a list, array, tensor or column; an array or tensor may have the
+        shape [N, 1].
       name: the name of the argument, for error messages.
     """
+    if is_column(values) and list(getattr(values, "shape", ())[1:]) == [1]:
+        values = values[:, 0]
     values = plain(values)
     rule = f"`{name}` must be a list of strings."
     require(is_column(values), rule, **{name: repr(values)[:60]})

@@ -46,6 +46,18 @@ def test_texts_in_chunks_of_arrow():
     assert checked_texts(column, "x") == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("form", [np.array, tf.constant])
+def test_texts_may_have_a_spare_axis(form):
+    """Texts [N, 1] are read as [N], like labels and weights.
+
+    MLflow and scikit-learn convert a frame with a single column to such an
+    array.
+    """
+    assert checked_texts(form([["a film"], ["b"]]), "x") == ["a film", "b"]
+    with pytest.raises(InputError, match=r"Received: x\[0\]=\["):
+        checked_texts(form([["a", "b"]]), "x")
+
+
 @pytest.mark.parametrize(
     ("values", "received"),
     [
