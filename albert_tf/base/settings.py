@@ -194,8 +194,10 @@ def _is_list(value: Any) -> bool:
 
     The value must be a string, a path, or a list of strings, paths or numbers.
     """
-    entries = isinstance(value, list | tuple)
-    return _is(*TEXTS)(value) or entries and all(map(_is(*TEXTS, Real), value))
+    if isinstance(value, TEXTS):
+        return True
+    is_list = isinstance(value, Sequence) and not isinstance(value, bytes)
+    return is_list and all(map(_is(*TEXTS, Real), value))
 
 
 def _entries(value: Any) -> tuple[str, ...]:
@@ -286,7 +288,8 @@ def check_setting(name: str, value: Any, metadata: Any) -> None:
     number = ranged and isinstance(value, int | float)
     if choices and not number:
         kinds = f"one of {', '.join(map(str, choices))}"
-        kinds = f"a number or {kinds}" if ranged else kinds
+        if ranged:  # the quotes show that the value is not a number
+            kinds, values = f"a number or {kinds}", {name: repr(value)}
         require(value in choices, f"{rule} {kinds}.", **values)
         return
     require(low is None or value >= low, f"{rule} at least {low}.", **values)

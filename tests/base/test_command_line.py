@@ -1,5 +1,6 @@
 """A program's keyword arguments behave like its flags."""
 
+import collections
 import dataclasses
 import inspect
 import os
@@ -219,11 +220,15 @@ def test_a_program_may_ask_what_was_given():
         ({"rate": "fast"}, "`rate` must be a number. Received: rate='fast'"),
         ({"rate": None}, "rate=None"),
         ({"rate": 10**400}, "`rate`: int too large to convert to float"),
-        ({"policy": "often"}, "must be a number or one of auto"),
+        (
+            {"policy": "3e-4"},
+            "a number or one of auto. Received: policy='3e-4'",
+        ),
         ({"policy": [1]}, "`policy` must be a number or a word. Received"),
         ({"train": 1}, "`train` must be True or False. Received: train=1"),
         ({"names": 3}, "`names` must be a list of strings. Received: names=3"),
         ({"names": [None]}, "names=[None]"),
+        ({"names": b"ab"}, "names=b'ab'"),
         ({"names": '"a'}, "`names`: Unable to parse the value '\"a' as"),
         (
             {"steps": 1, "train_step": 2},
@@ -305,10 +310,14 @@ def test_a_text_is_the_list_that_the_flag_would_have():
     [
         (pathlib.Path("a,b"), ("a,b",)),
         ([pathlib.Path("a"), pathlib.Path("~/b")], ("a", "/home/me/b")),
+        (collections.UserList(["a,b", 3]), ("a,b", "3")),
     ],
 )
 def test_a_list_may_be_of_paths(monkeypatch, paths, names):
-    """A list setting also accepts paths, which are not split at commas."""
+    """A list setting accepts paths and any sequence, such as OmegaConf's list.
+
+    Entries are not split at commas.
+    """
     monkeypatch.setenv("HOME", "/home/me")
     config, _ = program(model_dir="m", names=paths, depth=None)
     assert config.names == names
