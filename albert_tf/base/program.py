@@ -443,10 +443,8 @@ class Program:
                 raise gone(name, value)
             if name not in fields:
                 hint = near(keyword, [*fields, *self.aliases])
-                raise InputError(
-                    f"`{self.function.__name__}` has no keyword "
-                    f"`{keyword}`{hint} Received: {keyword}={value!r:.60}"
-                )
+                rule = f"`{self.function.__name__}` has no keyword `{keyword}`"
+                require(False, f"{rule}{hint}", **{keyword: brief(repr(value))})
             rule = f"`{name}` must be given only once, by one of its names."
             require(name not in passed, rule, **{keyword: value})
             absent = value is None and self.default(fields[name]) is None

@@ -15,7 +15,7 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import InputError, brief, require
 
 FLAG_FILE = "run.flags"  # the settings that produced a model directory
 TEXTS = (str, os.PathLike)
@@ -248,7 +248,7 @@ def as_type(name: str, value: Any, *types: type) -> Any:
     """
     kind, value = FLAG_TYPES[types], plain(value)
     rule = f"`{name}` must be {kind.words}."
-    require(kind.legal(value), rule, **{name: repr(value)})
+    require(kind.legal(value), rule, **{name: brief(repr(value))})
     try:
         return kind.typed(value)
     except csv.Error as error:

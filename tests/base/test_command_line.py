@@ -246,6 +246,17 @@ def test_a_wrong_keyword_is_named(values, message):
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize("keyword", ["model_dir", "steps", "texts"])
+def test_the_error_for_a_wrong_keyword_is_short(keyword):
+    """The error is one line, even if the value is a list or table of texts."""
+    for value in (["a text"] * 999, np.ones([99, 9])):
+        with pytest.raises(InputError) as error:
+            program(**{"model_dir": "m", keyword: value})
+        message = str(error.value)
+        assert f"Received: {keyword}=" in message
+        assert len(message) < 150 and "\n" not in message
+
+
 def test_a_similar_flag_is_suggested():
     """An unknown flag is a one-line error, which names a flag with its words.
 
