@@ -1,8 +1,8 @@
 """Settings, each declared once as a dataclass field.
 
 A library module declares its settings in a frozen dataclass whose fields are
-`setting(...)`. The class inherits from `Validated`, or its `__post_init__`
-calls `validate(self)`. `program.py` creates flags and keywords from the fields.
+`setting(...)`. The class inherits from `Validated`. `program.py` creates flags
+and keywords from the fields.
 """
 
 import csv
@@ -296,16 +296,6 @@ def check_setting(name: str, value: Any, metadata: Any) -> None:
     require(high is None or value <= high, f"{rule} at most {high}.", **values)
 
 
-def validate(config: Any) -> None:
-    """Convert and check every `setting` field of a dataclass instance."""
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if value is not None:
-            value = converted(field, value)
-            object.__setattr__(config, field.name, value)
-        check_setting(field.name, value, field.metadata)
-
-
 def positive(name: str, value: Any) -> int:
     """Convert an argument to an integer; raise an error if it is below 1."""
     number = as_type(name, value, int)
@@ -317,7 +307,13 @@ class Validated:
     """The base class of settings, which converts and checks new instances."""
 
     def __post_init__(self):
-        validate(self)
+        """Convert and check every `setting` field."""
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value is not None:
+                value = converted(field, value)
+                object.__setattr__(self, field.name, value)
+            check_setting(field.name, value, field.metadata)
 
 
 class RunFact(NamedTuple):

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from albert_tf.base.errors import require
-from albert_tf.base.settings import MASKING, setting, validate
+from albert_tf.base.settings import MASKING, Validated, setting
 
 # SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number
 # generators, 2014).
@@ -159,7 +159,7 @@ STATIC, DYNAMIC = "static", "dynamic"
 
 
 @dataclasses.dataclass(frozen=True)
-class MaskingConfig:
+class MaskingConfig(Validated):
     """Settings for the number of predicted tokens and for their masking."""
 
     help_group = MASKING
@@ -202,7 +202,7 @@ class MaskingConfig:
     )
 
     def __post_init__(self):
-        validate(self)
+        super().__post_init__()
         try:
             shares = self.shares
         except ValueError:

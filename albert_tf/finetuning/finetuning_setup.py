@@ -20,9 +20,9 @@ from albert_tf.base.settings import (
     MODEL,
     OPTIMIZER,
     OUTPUT_DIR,
+    Validated,
     field_of,
     setting,
-    validate,
     variant,
 )
 from albert_tf.data.table_sources import class_names
@@ -77,7 +77,7 @@ def _rate(name: str) -> dataclasses.Field:
 
 
 @dataclasses.dataclass(frozen=True)
-class FinetuningConfig:
+class FinetuningConfig(Validated):
     """Settings for the inputs, outputs and actions of a fine-tuning run."""
 
     model_dir: str = setting(
@@ -149,7 +149,7 @@ class FinetuningConfig:
     )
 
     def __post_init__(self):
-        validate(self)
+        super().__post_init__()
         members = ",".join(self.ensemble)
         require(
             bool(self.model_dir) != bool(self.ensemble),

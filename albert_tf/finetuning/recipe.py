@@ -11,8 +11,8 @@ from albert_tf.base.settings import (
     OPTIMIZER,
     TASK,
     TECHNIQUES,
+    Validated,
     setting,
-    validate,
 )
 from albert_tf.model.config import BLOCK, BLOCK_TYPES, AlbertConfig
 
@@ -44,7 +44,7 @@ def named_weights(entries: Sequence[str]) -> dict[str, float]:
 
 
 @dataclasses.dataclass(frozen=True)
-class RecipeConfig:
+class RecipeConfig(Validated):
     """Techniques for a fine-tuning run, all off by default."""
 
     help_group = TECHNIQUES
@@ -112,7 +112,7 @@ class RecipeConfig:
     )
 
     def __post_init__(self):
-        validate(self)
+        super().__post_init__()
         named_weights(self.class_weights)
         require(
             not (self.teacher and self.label_smoothing),

@@ -23,8 +23,8 @@ from albert_tf.base.settings import (
     MAX_SEQ_LENGTH,
     MODEL_DIR,
     OUTPUT_FILE,
+    Validated,
     setting,
-    validate,
     variant,
 )
 from albert_tf.data import file_kinds
@@ -54,7 +54,7 @@ SENTENCE: dict[str, Callable] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class EmbedConfig:
+class EmbedConfig(Validated):
     """The texts to embed, the model and the pooling."""
 
     model_dir: str = variant(MODEL_DIR)
@@ -83,7 +83,7 @@ class EmbedConfig:
     batch_size: int = setting(32, "Number of texts per batch.", minimum=1)
 
     def __post_init__(self):
-        validate(self)
+        super().__post_init__()
         require(
             self.output_file.endswith(".npy"),
             "`output_file` must end in .npy.",

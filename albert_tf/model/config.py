@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from albert_tf.base import files
 from albert_tf.base.errors import errors_in, require
-from albert_tf.base.settings import setting, validate
+from albert_tf.base.settings import Validated, setting
 
 CONFIG_FILE = "albert_config.json"
 RELEASED_FILE = "model.ckpt-best.index"  # in TensorFlow 1 releases
@@ -110,7 +110,7 @@ def model_dirs_in(folder: str) -> list[str]:
 
 
 @dataclasses.dataclass(frozen=True)
-class AlbertConfig:
+class AlbertConfig(Validated):
     """An ALBERT architecture; the defaults describe ALBERT-base version 2.
 
     The fields are the keys of the released `albert_config.json`. JSON files
@@ -174,7 +174,7 @@ class AlbertConfig:
     )
 
     def __post_init__(self):
-        validate(self)
+        super().__post_init__()
         for field in dataclasses.fields(self):
             rule = f"`{field.name}` must be given."
             legal = getattr(self, field.name) is not None

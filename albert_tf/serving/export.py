@@ -15,8 +15,8 @@ from albert_tf.base.replacing import Contents, atomic_folder, check_replaceable
 from albert_tf.base.settings import (
     DEVICES,
     MODEL_DIR,
+    Validated,
     setting,
-    validate,
     variant,
 )
 from albert_tf.model.config import CONFIG_FILE
@@ -176,7 +176,7 @@ PRECISIONS = tuple(
 
 
 @dataclasses.dataclass(frozen=True)
-class ExportConfig:
+class ExportConfig(Validated):
     """The model to export, the format and the destination."""
 
     model_dir: str = variant(MODEL_DIR)
@@ -205,7 +205,7 @@ class ExportConfig:
     )
 
     def __post_init__(self):
-        validate(self)
+        super().__post_init__()
         legal = FORMATS[self.to].precisions
         require(
             self.precision in legal,

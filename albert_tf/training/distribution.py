@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import tensorflow as tf
 
 from albert_tf.base.errors import InputError, input_errors, require
-from albert_tf.base.settings import DEVICES, setting, validate
+from albert_tf.base.settings import DEVICES, Validated, setting
 from albert_tf.model.ops import freed_with_graph, is_tpu
 from albert_tf.training.training_config import TrainingConfig
 from albert_tf.training.workers import (
@@ -33,7 +33,7 @@ GPU_PEAKS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class DistributionConfig:
+class DistributionConfig(Validated):
     """Settings for the devices of a run."""
 
     help_group = DEVICES
@@ -66,7 +66,7 @@ class DistributionConfig:
     )
 
     def __post_init__(self):
-        validate(self)
+        super().__post_init__()
         require(
             self.distribution_strategy != "tpu" or self.tpu_name,
             "`tpu_name` must be set with distribution_strategy=tpu (`local` "

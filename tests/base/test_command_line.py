@@ -16,12 +16,12 @@ from absl import flags
 import albert_tf
 from albert_tf.base.errors import InputError
 from albert_tf.base.program import command
-from albert_tf.base.settings import flagfile, setting, validate
+from albert_tf.base.settings import Validated, flagfile, setting
 from albert_tf.data.table_sources import InMemoryTable, as_source
 
 
 @dataclasses.dataclass(frozen=True)
-class Kinds:
+class Kinds(Validated):
     """Settings of every type."""
 
     model_dir: str = setting("", "A folder.", required=True)
@@ -36,9 +36,6 @@ class Kinds:
     names: tuple = setting((), "A list.")
     table: str | InMemoryTable | None = setting(None, "-", convert=as_source)
     text: str = setting("", "A text.", literal=True)
-
-    def __post_init__(self):
-        validate(self)
 
 
 def collect(config, *, hooks=()):
@@ -99,11 +96,8 @@ def test_a_switch_may_take_a_word(word, value):
     """
 
     @dataclasses.dataclass(frozen=True)
-    class Either:
+    class Either(Validated):
         either: bool | str = setting(True, "-", choices=(True, False, "auto"))
-
-        def __post_init__(self):
-            validate(self)
 
     switch = command(Either)(lambda config: config)
     with programs.temporary_flags():

@@ -12,8 +12,8 @@ from albert_tf.base.settings import (
     EXAMPLES,
     OUTPUT_DIR,
     RANDOM_SEED,
+    Validated,
     setting,
-    validate,
     variant,
 )
 from albert_tf.data.builder.pairs import PairsConfig
@@ -26,7 +26,7 @@ from albert_tf.text.tokenizers import Tokenizer, load_saved_tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
-class BuildConfig:
+class BuildConfig(Validated):
     """General settings of a build, such as input, output and processes."""
 
     input_file: str | InMemoryTable = variant(CORPUS)
@@ -87,8 +87,7 @@ class BuildConfig:
     )
 
     def __post_init__(self):
-        validate(self)
-
+        super().__post_init__()
         require(
             not self.pipeline_options or "--runner" in self.pipeline_options,
             "`pipeline_options` must name a --runner, such as DataflowRunner.",

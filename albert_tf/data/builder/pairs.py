@@ -23,8 +23,8 @@ from albert_tf.base.errors import require
 from albert_tf.base.settings import (
     COMPAT_FLAG,
     EXAMPLES,
+    Validated,
     setting,
-    validate,
     variant,
 )
 from albert_tf.data.builder.shards import Documents
@@ -37,7 +37,7 @@ SINGLE_SEGMENT_POLICIES = ("split", "drop", "keep")
 
 
 @dataclasses.dataclass(frozen=True)
-class PairsConfig:
+class PairsConfig(Validated):
     """Settings for cutting documents into segment pairs."""
 
     help_group = EXAMPLES
@@ -77,8 +77,7 @@ class PairsConfig:
     )
 
     def __post_init__(self):
-        validate(self)
-
+        super().__post_init__()
         require(
             not (self.compat == "google" and self.single_segment_policy),
             "`single_segment_policy` must not be set with --compat=google, "

@@ -16,9 +16,9 @@ from albert_tf.base.settings import (
     LENGTH,
     MODEL,
     OUTPUT_DIR,
+    Validated,
     field_of,
     setting,
-    validate,
     variant,
 )
 from albert_tf.data.layout import vocabulary_beside
@@ -71,7 +71,7 @@ def with_compat(config, compat: str):
 
 
 @dataclasses.dataclass(frozen=True)
-class PretrainingConfig:
+class PretrainingConfig(Validated):
     """Settings for the inputs, outputs and actions of a pretraining run."""
 
     data_dir: str = setting(
@@ -159,7 +159,7 @@ class PretrainingConfig:
     )
 
     def __post_init__(self):
-        validate(self)
+        super().__post_init__()
         require(
             self.do_train or self.do_eval,
             "`do_train` or `do_eval` must be set. Received: none",
