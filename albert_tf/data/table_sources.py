@@ -257,7 +257,7 @@ def _require_column(where: Any, column: str, names: Sequence[str]) -> None:
 
 
 def rows_in(
-    source: Source, path: str, column: str | None = None, bad: Handler = stop
+    source: Source, path: str, column: str | None, bad: Handler
 ) -> Iterator[Row]:
     """Yield the rows of an open table file; see `rows_of`."""
     if source.kind in row_files.KINDS:
@@ -446,7 +446,7 @@ def class_names(source: str | InMemoryTable) -> dict[str, Sequence[str]]:
 
 
 def texts_in(
-    rows: Iterator[Row], column: str, bad: Handler = stop
+    rows: Iterator[Row], column: str, bad: Handler
 ) -> Iterator[tuple[str, str]]:
     """Yield each row's position and its text in one column.
 
@@ -476,7 +476,7 @@ def texts_in(
 
 
 def texts_of(
-    source: str | InMemoryTable, column: str, bad: Handler = stop
+    source: str | InMemoryTable, column: str, bad: Handler
 ) -> Iterator[str]:
     """Yield the texts in one column of a source; see `texts_in`."""
     for _, text in texts_in(rows_of(source, column, bad), column, bad):
