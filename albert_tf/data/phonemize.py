@@ -167,12 +167,11 @@ def require_language(language: str, voices: Mapping[str, str]) -> None:
     """
     word = re.split(r"[\W_]", language.lower())[0]
     texts = [f"{code}: {name.strip()}" for code, name in voices.items()]
-    # A suffix, such as ", latin as English", describes the script.
-    names = (x.lower().partition(", latin")[0] for x in texts)
     similar = [
         text
-        for text, name in zip(texts, names, strict=True)
-        if word in re.findall(r"\w+", name)
+        for text in texts
+        # A suffix, such as ", latin as English", describes the script.
+        if word in re.findall(r"\w+", text.lower().partition(", latin")[0])
     ]
     listed = "; ".join(similar or texts)
     hint = f"; did you mean one of {listed}?" if similar else f": {listed}."

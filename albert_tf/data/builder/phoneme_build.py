@@ -223,12 +223,10 @@ def lay_out(
     truncated.
     """
     ids, labels = table.ids, table.labels
-    spelled = [[ids[s] for s in word if s in ids] for word in part[0]]
-    word_labels = [labels.get(word, OTHER_LABEL) for word in part[1]]
     labeled = [
-        (x[: room - 1], y)
-        for x, y in zip(spelled, word_labels, strict=True)
-        if x
+        (spelled[: room - 1], labels.get(word, OTHER_LABEL))
+        for phonemes, word in zip(*part, strict=True)
+        if (spelled := [ids[s] for s in phonemes if s in ids])
     ]
     space = table.symbols[table.separator]
     text = [i for x, _ in labeled for i in (*x, space)]

@@ -77,13 +77,10 @@ def merge(counts: Counter, other: Counter) -> None:
 
 def bad_items(counts: Mapping[str, int]) -> str:
     """Return the counts of bad items as text, or "" if there are none."""
-    numbers = {name: counts.get(name, 0) for name in BAD_ITEMS}
     return ", ".join(
         f"1 {noun} was {what}" if n == 1 else f"{n:,} {noun}s were {what}"
-        for n, (noun, what) in zip(
-            numbers.values(), BAD_ITEMS.values(), strict=True
-        )
-        if n
+        for name, (noun, what) in BAD_ITEMS.items()
+        if (n := counts.get(name, 0))
     )
 
 

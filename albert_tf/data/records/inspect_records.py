@@ -110,7 +110,7 @@ def paint(kind: str, text: str) -> str:
 
 def _names(ids: np.ndarray, tokenizer: Tokenizer | None) -> list[str]:
     """Return the pieces for ids, or the ids if there is no tokenizer."""
-    names = dict(zip(ids.tolist(), map(str, ids.tolist()), strict=True))
+    names = {i: str(i) for i in ids.tolist()}
     if tokenizer is not None:
         highest = max(names, default=0)
         require(
