@@ -10,6 +10,7 @@ from albert_tf.base.errors import require
 from albert_tf.base.json_values import flag_in
 from albert_tf.conversion.tokenizer_json import (
     ADDED_TOKENS,
+    ROLES,
     TOKENIZER_CONFIG,
     TOKENIZER_JSON,
 )
@@ -26,8 +27,7 @@ VOCABULARIES = {
 # The two names of one class, before and since version 5 of transformers.
 PLAIN_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 
-ROLES = ("pad", "unk", "cls", "sep", "mask")
-# Common names of special pieces, for folders whose settings do not name them.
+# Common names of the pieces in `ROLES`, for folders whose settings lack them.
 OTHER_NAMES = (
     *(("<pad>", "[PAD]"), ("<unk>", "[UNK]"), ("[CLS]", "<s>")),
     *(("[SEP]", "</s>"), ("[MASK]", "<mask>")),

@@ -37,6 +37,8 @@ from albert_tf.text.tokenizers import Tokenizer
 TOKENIZER_JSON = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 ADDED_TOKENS = "added_tokens.json"
+# The roles of special pieces, in the order of `Tokenizer.special`.
+ROLES = ("pad", "unk", "cls", "sep", "mask")
 UNIGRAM = 1  # `ModelType` of a SentencePiece model
 NEVER = -100.0  # a score so low that SentencePiece never chooses the piece
 
@@ -202,8 +204,7 @@ def template(tokenizer: Tokenizer) -> dict:
 def special_pieces(tokenizer: Tokenizer) -> list[dict]:
     """Return the special pieces; [MASK] also matches the space before it."""
     mask = tokenizer.special[-1]
-    first = tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id
-    ids = *first, tokenizer.sep_id, tokenizer.mask_id
+    ids = [getattr(tokenizer, f"{role}_id") for role in ROLES]
     return [
         {
             "id": id,
@@ -236,8 +237,7 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict | None:
 
 def tokenizer_config(tokenizer: Tokenizer, max_length: int) -> dict:
     """Return the content of `tokenizer_config.json`."""
-    text = tokenizer.config
-    names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+    text, names = tokenizer.config, [f"{role}_token" for role in ROLES]
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": max_length,
