@@ -105,7 +105,10 @@ def set_tag(server, tag):
     ],
 )
 def test_every_word_has_one_tag(server, tag, first):
-    """No entity extends into the next text or further than its tags allow."""
+    """No entity extends into the next text or further than its tags allow.
+
+    Every word has its tag, even if it is not part of an entity.
+    """
     set_tag(server, tag)
     found = server.call("entities", strings(TEXTS))
     rest = [] if tag == "O" else [["walks"], [], ["day"]]
@@ -122,6 +125,15 @@ def test_every_word_has_one_tag(server, tag, first):
                 found["byte_starts"][row, i], found["byte_ends"][row, i]
             )
             assert TEXTS[row].encode()[span].decode() == text
+    assert found["word_count"].numpy().tolist() == [2, 1, 0, 1]
+    for row, text in enumerate(TEXTS):
+        for i, word in enumerate(text.split()):
+            values = {k: found[k][row, i].numpy() for k in ("words", "tags")}
+            assert [x.decode() for x in values.values()] == [word, tag]
+            span = slice(
+                found["word_starts"][row, i], found["word_ends"][row, i]
+            )
+            assert text[span] == word
 
 
 def test_spans_of_all_tags(server):
