@@ -271,13 +271,20 @@ def test_printed_answers_are_not_an_answer(tmp_path, part):
 
 
 def test_another_format(tmp_path):
-    """Files that are not JSON, or have no `data`, raise errors."""
+    """Files that are not JSON, or have no `data`, raise errors.
+
+    A file that ends in .jsonl is a table, even without the column `context`.
+    """
     path = tmp_path / "f.json"
     path.write_text('{"version": "1.1"}')
     with pytest.raises(InputError, match="f.json: `data`"):
         Reader(str(path), "train", True).questions()
     path.write_text("{")
     with pytest.raises(InputError, match="JSON"):
+        Reader(str(path), "train", True).questions()
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"question": "q", "text": "c", "answers": "c"}')
+    with pytest.raises(InputError, match="t.jsonl:1: .*`context`"):
         Reader(str(path), "train", True).questions()
 
 
