@@ -228,7 +228,7 @@ def test_the_head_at_repeats_needs_a_tokenizer_room_and_a_head(
 
     Such a head requires a tokenizer, wide enough embeddings and at least two
     heads. If a word has no other occurrence, the head attends to [SEP]. No
-    other head has a query bias.
+    other head has a query bias. Heads are scaled for the final embeddings.
     """
     model, separators = build(**changes), []
     look_at_repeats = informed_start.look_at_repeats
@@ -238,6 +238,13 @@ def test_the_head_at_repeats_needs_a_tokenizer_room_and_a_head(
         look_at_repeats(albert, head, sep_id, scale)
 
     monkeypatch.setattr(informed_start, "look_at_repeats", look)
+    gains, look_at_neighbors = [], informed_start.look_at_neighbors
+
+    def measured(albert, *others):
+        gains.append(informed_start.position_gain(albert.embeddings))
+        look_at_neighbors(albert, *others)
+
+    monkeypatch.setattr(informed_start, "look_at_neighbors", measured)
     description = start_heads(
         model, str(tokenizer_dir if has_tokenizer else tmp_path)
     )
@@ -246,6 +253,7 @@ def test_the_head_at_repeats_needs_a_tokenizer_room_and_a_head(
     who = "1 head that attends" if heads == 1 else f"{heads} heads that attend"
     assert description == f"{who} to a word's neighbors{more}"
     assert separators == [tokenizer.sep_id] * repeats
+    assert gains == [informed_start.position_gain(model.embeddings)]
     (attention,) = model.encoder.attentions.values()
     size = model.config.head_size
     marked = attention.query.bias.numpy().nonzero()[0].tolist()
