@@ -187,6 +187,20 @@ def test_numbers_are_compared_with_their_own_labels(shallow, loss, labels):
     assert float(found["mae"]) == pytest.approx(wanted)
 
 
+def test_shares_of_classes_are_not_rounded(shallow):
+    """The loss for a share of each class is the weighted cross entropy."""
+    model = Classifier.load(shallow, ["a", "b", "c"])
+    model.compile()
+    shares = np.array([[0.7, 0.2, 0.1], [0.0, 0.4, 0.6]], "f4")
+    logits = np.array([[0.5, 3, -1], [2, 0, 1.0]], "f4")
+    weights = np.array([1.0, 4.0], "f4")
+    arguments = map(tf.constant, (shares, logits, weights))
+    found = model.compute_loss({}, *arguments, training=False)
+    logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    losses = -(shares * logs).sum(axis=1)
+    assert float(found) == pytest.approx(np.average(losses, weights=weights))
+
+
 def test_your_own_metrics_of_classes_get_numbers_and_logits(shallow):
     """A user's metric receives class indices and logits; Keras's gets rows.
 
