@@ -341,7 +341,8 @@ class TaskModel(NetworkModel):
           epochs: number of passes over the data.
           validation_split: share of the data, from its end, to evaluate on.
           validation_data: data to evaluate on instead, in the form of `x`.
-          shuffle: whether to reshuffle data in memory for each epoch.
+          shuffle: whether to reshuffle data in memory, and the batches of a
+            `PyDataset`, for each epoch.
           class_weight: {class index or name: weight}. The default weight is 1.
           sample_weight: one weight per example.
           **kwargs: passed to `keras.Model.fit`.
@@ -359,7 +360,8 @@ class TaskModel(NetworkModel):
         )
         try:
             weights = user_data.class_numbers(plain(class_weight), self.task)
-            shuffle = shuffle and isinstance(arguments["x"], dict)
+            of_ids = isinstance(arguments["x"], dict | keras.utils.PyDataset)
+            shuffle = shuffle and of_ids
             arguments |= {"epochs": epochs, "shuffle": shuffle}
             arguments["validation_batch_size"] = size  # Keras batches ids
             return super().fit(**arguments, class_weight=weights, **kwargs)
