@@ -45,12 +45,14 @@ def listed(values: Any, name: str) -> list:
 def column_names(x: Any) -> list | None:
     """Return the names of a table's columns, or None if `x` is not a table.
 
-    A pandas frame has `columns`; `datasets` and pyarrow tables have
-    `column_names`. A pandas series has neither.
+    Frames of pandas and polars have `columns`; `datasets` and pyarrow tables
+    have `column_names`. A series has neither.
     """
     if hasattr(x, "column_names"):
         return list(x.column_names or ())
-    return list(x) if isinstance(x, Mapping) or hasattr(x, "columns") else None
+    if hasattr(x, "columns"):
+        return list(x.columns)
+    return list(x) if isinstance(x, Mapping) else None
 
 
 def label_list(y: Any, labels: Sequence[str]) -> list:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import types
+from typing import ClassVar
 
 import keras
 import numpy as np
@@ -20,6 +21,18 @@ COLUMNS = TableColumns(("text",), "label")
 TASK = dataclasses.replace(find("classification"), labels=("1", "2", "3"))
 
 
+class PolarsFrame:
+    """A frame that, like a polars frame, is iterated column by column."""
+
+    columns: ClassVar = ["id", "text"]
+
+    def __getitem__(self, name):
+        return {"id": [7], "text": ["a"]}[name]
+
+    def __iter__(self):
+        return map(self.__getitem__, self.columns)
+
+
 def test_a_frame_beside_labels_is_its_column():
     """If labels are passed, a frame provides the column of texts.
 
@@ -29,7 +42,7 @@ def test_a_frame_beside_labels_is_its_column():
     frame = pytest.importorskip("pandas").DataFrame({"id": [7], "text": ["a"]})
     arrow = pytest.importorskip("pyarrow").Table.from_pandas(frame)
     dataset = pytest.importorskip("datasets").Dataset.from_pandas(frame)
-    for x in (frame, arrow, dataset):
+    for x in (frame, arrow, dataset, PolarsFrame()):
         table = user_data.table_of(x, ["good"], COLUMNS)
         assert table.data == {"text": ["a"], "label": ["good"]}
         found = user_data.label_list(x, ["text", "id"])
