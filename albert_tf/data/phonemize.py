@@ -51,8 +51,9 @@ MARKS = (
 )
 SYMBOLS = frozenset(MARKS.values())
 _MARK = re.escape("".join(MARKS))
-# Marks before a word, the word, and marks or apostrophes after it.
-_PARTS = re.compile(f"([{_MARK}]*)(.*?)([{_MARK}'’]*)")
+# Marks before a word, the word, and marks or apostrophes after it. The pattern
+# for the word is greedy, because a lazy one takes minutes for many marks.
+_PARTS = re.compile(f"([{_MARK}]*)((?:.*[^{_MARK}'’])?)([{_MARK}'’]*)")
 # {pattern: replacement}, for marks that may touch the adjacent words, and for
 # hyphens between spaces.
 _BETWEEN = {r"\.{3,}|…": " … ", r"-{2,}|—|(?<!\S)-(?!\S)": " — "}

@@ -4,6 +4,7 @@ import itertools
 import json
 import re
 import sys
+import time
 from pathlib import Path
 
 import pyarrow.parquet
@@ -132,6 +133,13 @@ def grouped(rows: list[dict]) -> list[list[list[str]]]:
 def test_marks_are_words_of_their_own(sentence, words):
     """Punctuation marks are separate words unless they are inside a word."""
     assert [*phonemize.words_of(sentence, "segmented")] == words
+
+
+def test_many_marks_in_a_word_take_little_time():
+    """The time for a word is proportional to its length, not to the square."""
+    word, start = f"a{'!' * 20_000}a", time.process_time()
+    assert [*phonemize.words_of(word, "segmented")] == [word]
+    assert time.process_time() - start < 1
 
 
 def test_packages_and_pipes_are_checked_first(monkeypatch):
