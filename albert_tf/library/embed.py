@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.base import files, program
+from albert_tf.base import files, interrupts, program
 from albert_tf.base.console import Progress
 from albert_tf.base.errors import require
 from albert_tf.base.settings import (
@@ -164,7 +164,7 @@ def array_file(path: str, shape: tuple) -> Iterator[Callable]:
     """Create a float32 `.npy` file, and yield a function that writes rows."""
     header = {"descr": "<f4", "fortran_order": False, "shape": shape}
     files.make_folder(os.path.dirname(path) or ".")
-    with files.atomic_path(path) as temporary:
+    with interrupts.cleaning_up(), files.atomic_path(path) as temporary:
         with files.opened(temporary, "wb") as file:
             np.lib.format.write_array_header_1_0(file, header)
             yield lambda rows: file.write(rows.astype("<f4").tobytes())

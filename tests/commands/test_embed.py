@@ -3,7 +3,9 @@
 import dataclasses
 import gzip
 import os
+import signal
 import threading
+import time
 
 import exporting
 import numpy as np
@@ -211,6 +213,19 @@ def test_a_file_of_vectors_may_be_in_the_current_folder(tmp_path, monkeypatch):
     found = np.load("x.npy")
     assert found.tolist() == [[1.5, 2], [3, 4], [5, 6]]
     assert found.dtype == np.float32
+
+
+def test_sigterm_leaves_no_unfinished_file(tmp_path):
+    """If SIGTERM ends the program, it removes the unfinished file."""
+    earlier = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            with array_file(str(tmp_path / "x.npy"), (3, 2)):
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(1)  # until the signal arrives
+    finally:
+        signal.signal(signal.SIGTERM, earlier)
+    assert ended.value.code == 143 and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
