@@ -33,7 +33,14 @@ from typing import Any, TypeVar
 from absl import app, flags, logging
 
 from albert_tf.base import files, help_page, interrupts
-from albert_tf.base.errors import InputError, brief, input_errors, near, require
+from albert_tf.base.errors import (
+    InputError,
+    brief,
+    first_line,
+    input_errors,
+    near,
+    require,
+)
 from albert_tf.base.processes import without_collection
 from albert_tf.base.removed_flags import absent_from, gone, without_removed
 from albert_tf.base.settings import GROUPS, converted, group_of, types_of
@@ -156,7 +163,7 @@ def _parse(argv: Sequence[str], page: str = "") -> list[str]:
     try:
         argv = [argv[0], *_with_flagfiles(argv[1:], FLAGS)]
     except flags.Error:
-        pass  # absl finds and prints the same error
+        pass  # absl finds the same error
     except InputError as error:
         sys.exit(_fail(str(error)))
     try:
@@ -166,8 +173,8 @@ def _parse(argv: Sequence[str], page: str = "") -> list[str]:
         hint = near(error.flagname, [flag.name for flag in ours])
         rule = f"There is no flag `--{error.flagname}`{hint}"
         sys.exit(_fail(f"{rule} `--help` lists the flags."))
-    except flags.Error:
-        return app.parse_flags_with_usage(argv)  # prints the same error
+    except flags.Error as error:
+        sys.exit(_fail(f"{first_line(error)}. `--help` lists the flags."))
 
 
 def run(
@@ -347,10 +354,8 @@ class Program:
     def define_flags(self) -> None:
         """Define an absl flag for each setting."""
         self._define_in(FLAGS)
-        for name, field in self.fields().items():
+        for name in self.fields():
             FLAGS.register_key_flag_for_module(sys.argv[0], FLAGS[name])
-            if self.required(field):
-                flags.mark_flag_as_required(name)
 
     def with_flagfile(self, path: str | None, values: dict) -> dict[str, Any]:
         """Return keywords, with the settings in a flagfile as defaults.

@@ -268,6 +268,20 @@ def test_a_similar_flag_is_suggested():
         assert (found.returncode, found.stdout) == (1, "")
 
 
+def test_wrong_flags_are_one_line_errors():
+    """Missing flags and flags with wrong values cause errors of one line."""
+    lists = "`--help` lists the flags."
+    for arguments, wanted in [
+        ([], "`model_dir` must be given. Received: none"),
+        (["data.csv"], "Unexpected arguments: data.csv"),
+        (["--model_dir"], f"Missing value for flag --model_dir. {lists}"),
+    ]:
+        found = run_script(*arguments)
+        assert found.stderr.splitlines()[-1].startswith(f"error: {wanted}")
+        assert "FATAL" not in found.stderr
+        assert (found.returncode, found.stdout) == (1, "")
+
+
 def test_a_flagfile_is_utf_8(tmp_path):
     """A flagfile that is not UTF-8, as from a Windows shell, is rejected."""
     path = tmp_path / "run.flags"
