@@ -222,6 +222,22 @@ def open_model_dir(prefix: str, options: Reading) -> Source:
     )
 
 
+def _architectures(
+    values: dict, tensors: Tensors, options: Reading
+) -> list[str]:
+    """Return the names of PyTorch classes that a `config.json` contains.
+
+    If it has none, or only the encoder is read, the weights imply the class.
+    """
+    names = values.get("architectures")
+    if options.encoder_only or names in (None, []):
+        return [huggingface.architecture_of(tensors)]
+    rule = "`architectures` must be a list of names."
+    require(isinstance(names, list), rule, architectures=names)
+    # Some versions write the names of TensorFlow classes.
+    return [str(name).removeprefix("TF") for name in names]
+
+
 def _huggingface_task(
     folder: str,
     modules: Modules | None,
@@ -261,14 +277,8 @@ def open_huggingface(path: str, options: Reading) -> Source:
         folder, config, options.encoder_only
     )
     values = files.read_json(config_path, "`config.json`")
-    if options.encoder_only or values.get("architectures") in (None, []):
-        values["architectures"] = [huggingface.architecture_of(tensors)]
-    names = values["architectures"]
-    rule = "`architectures` must be a list of names."
-    require(isinstance(names, list), rule, architectures=names)
-    # Some versions write the names of TensorFlow classes.
-    values["architectures"] = [str(name).removeprefix("TF") for name in names]
-    names = values["architectures"]
+    names = _architectures(values, tensors, options)
+    values["architectures"] = names
     task = _huggingface_task(folder, modules, values, config, options)
     lacks_pooler = not any(
         n.startswith(huggingface.POOLER) for n in tensors.shapes
