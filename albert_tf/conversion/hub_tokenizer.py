@@ -14,6 +14,7 @@ from albert_tf.conversion.hub_sentencepiece import SentencePieceReader
 from albert_tf.conversion.text_rules import flat, only_spaces
 from albert_tf.conversion.tokenizer_files import (
     MALFORMED,
+    Added,
     HubFiles,
     check_ids,
     find_vocabulary,
@@ -33,6 +34,22 @@ from albert_tf.text.tokenizers import TOKENIZERS, Tokenizer
 from albert_tf.text.wordpiece import vocabulary_lines
 
 CHINESE = "tokenize_chinese_chars"  # in `tokenizer_config.json`
+
+
+def _append(lines: list[str], added: list[Added], config: TextConfig) -> None:
+    """Append pieces to a vocabulary at their ids; fill gaps in the ids."""
+    for piece in added:
+        while len(lines) < piece.id:
+            lines.append(f"[unused{len(lines)}]")
+        name = piece.piece
+        if not piece.special:
+            name = text_of_piece("wordpiece", config, name) or name
+        if len(name.split()) != 1:  # a line can contain only one word
+            name = f"[unused{piece.id}]"
+        if name in lines:  # no longer matched in texts
+            old = lines.index(name)
+            lines[old] = f"[unused{old}]"
+        lines.append(name)
 
 
 def wordpiece_tokenizer(
@@ -65,18 +82,7 @@ def wordpiece_tokenizer(
                 f"the added piece {name} never matches, because WordPiece "
                 "splits it"
             )
-    for piece in added:
-        while len(lines) < piece.id:
-            lines.append(f"[unused{len(lines)}]")
-        name = piece.piece
-        if not piece.special:
-            name = text_of_piece("wordpiece", config, name) or name
-        if len(name.split()) != 1:  # a line can contain only one word
-            name = f"[unused{piece.id}]"
-        if name in lines:  # no longer matched in texts
-            old = lines.index(name)
-            lines[old] = f"[unused{old}]"
-        lines.append(name)
+    _append(lines, added, config)
     renamed = rename_special(hub, lines, "wordpiece")
     if not content or added or renamed:
         content = "\n".join(lines).encode()
