@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import json
 import math
@@ -140,7 +141,8 @@ def cell_items(text: str, where: str) -> list | str:
 
 
 # A number, a number at the beginning of a text, and the spellings of 0 and 1.
-NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
+# Python does not convert integers of more than 4300 digits to text.
+NUMBER = re.compile(r"[+-]?\d{1,4000}(\.\d+)?")
 BEGINS_AS_NUMBER = re.compile(r"[+-]?\d+([.,]\d+)?(?!\w)")
 BOOLEANS = {"false": False, "true": True}
 FLAGS = {"0": False, "1": True} | BOOLEANS
@@ -155,11 +157,23 @@ def flag_value(text: str) -> bool | None:
 
 
 def spelling(text: str) -> str:
-    """Return a label with a single spelling for each number and boolean."""
+    """Return a label with a single spelling for each number and boolean.
+
+    Labels of earlier versions, and column names, may have decomposed letters.
+    """
     if NUMBER.fullmatch(text):
         return str(label_text(Decimal(text), ""))
     folded = text.casefold()
-    return folded if folded in BOOLEANS else text
+    return folded if folded in BOOLEANS else unicodedata.normalize("NFC", text)
+
+
+@functools.lru_cache(maxsize=8)
+def classes_by_spelling(labels: tuple[str, ...]) -> dict[str, list[str]]:
+    """Return {spelling: the classes with this spelling}."""
+    classes: dict[str, list[str]] = {}
+    for label in labels:
+        classes.setdefault(spelling(label), []).append(label)
+    return classes
 
 
 def class_named(text: str, labels: Sequence[str], where: str) -> str:
@@ -178,23 +192,18 @@ def class_named(text: str, labels: Sequence[str], where: str) -> str:
     text = unicodedata.normalize("NFC", text)
     if not labels or text in labels:
         return text
-    # Labels of earlier versions, and column names, may have decomposed letters.
-    composed = [unicodedata.normalize("NFC", label) for label in labels]
-    if text in composed:
-        return labels[composed.index(text)]
     number, flag = None, flag_value(text)
     if flag is not None or NUMBER.fullmatch(text):
         number = label_text(Decimal(text if flag is None else flag), where)
-    spellings = [*map(spelling, labels)]
-    for name in (spelling(text), number):
-        if spellings.count(name) == 1:
-            return labels[spellings.index(name)]
-    is_shared = spelling(text) in spellings
+    classes = classes_by_spelling(tuple(labels))
+    found = classes.get(spelling(text)) or classes.get(number, ())
+    if len(found) == 1:
+        return found[0]
     rule = f"{where}: the label must be one of {format_labels(labels)}"
-    if any(map(BEGINS_AS_NUMBER.match, labels)):
-        rule += "; if class names begin with numbers, every number is a name"
-    elif is_shared:
+    if found:
         rule += ", in this spelling"
+    elif any(map(BEGINS_AS_NUMBER.match, labels)):
+        rule += "; if class names begin with numbers, every number is a name"
     elif number and number.isdecimal() and int(number) < len(labels):
         return labels[int(number)]
     else:

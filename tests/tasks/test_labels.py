@@ -284,7 +284,8 @@ def test_words_that_lack_a_tag(tmp_path):
         (("TRUE", "true"), "True", "TRUE, true, in this spelling"),
         (("0.0", "1.0"), 1, "1.0"),
         (("01", "02"), 2, "02"),
-        (("1.0", "01"), 1, "every number is a name"),
+        (("1.0", "01"), 1, "1.0, 01, in this spelling"),
+        (("1", "TRUE", "true"), "True", "1, TRUE, true, in this spelling"),
     ],
 )
 def test_a_number_is_a_class_unless_classes_are_numbers(labels, label, wanted):
@@ -301,6 +302,14 @@ def test_a_number_is_a_class_unless_classes_are_numbers(labels, label, wanted):
     else:
         with pytest.raises(InputError, match=f"f:1: the label.*{wanted}"):
             class_named(text, labels, "f:1")
+
+
+def test_a_very_long_number_is_only_a_name():
+    """Numbers that Python would not convert to text are compared as texts."""
+    name = "9" * 5000
+    assert class_named(name, ("bad", name), "f:1") == name
+    with pytest.raises(InputError, match="f:1: the label must be one of bad"):
+        class_named(name, ("bad", "1"), "f:1")
 
 
 def named(name, labels=("bad", "good", "ugly")):
