@@ -187,6 +187,7 @@ def write(
     folder: str, config: AlbertConfig, tensors: Tensors, finetuned: bool
 ) -> None:
     """Write `model.ckpt-best` and its config to a folder."""
+    files.require_tensorflow_path("The path of a checkpoint", folder)
     files.write_json(files.join(folder, CONFIG_FILE), released_json(config))
     values = tensors.read_all(tf.constant)
     if finetuned:  # to predict, the released scripts need the step

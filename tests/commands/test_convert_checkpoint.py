@@ -361,6 +361,17 @@ def test_sentencepiece_is_carried(golden, tmp_path):
     assert settings["do_lower_case"] is False
 
 
+@pytest.mark.parametrize("to", ["tf1", "model_dir"])
+def test_weights_that_tensorflow_could_not_read_are_not_written(
+    to, golden, tmp_path
+):
+    """An output path that TensorFlow would treat as a pattern is rejected."""
+    source = release(tmp_path / "in", golden.config, golden.weights)
+    with pytest.raises(InputError, match="must not contain `\\["):
+        convert(source, str(tmp_path / "new[1]"), to)
+    assert os.listdir(tmp_path) == ["in"]
+
+
 def test_outputs_are_new(golden, tmp_path):
     """An output folder must be new or empty."""
     source = release(tmp_path / "in", golden.config, golden.weights)
