@@ -95,7 +95,12 @@ UNREAD = 141  # exit status in shells after a closed pipe, such as `| head`
 Result = TypeVar("Result")
 
 
+# Characters that a terminal would obey, such as those of a damaged file.
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
 def _fail(message: str, status: int = 1) -> int:
+    message = CONTROLS.sub(lambda match: repr(match[0])[1:-1], message)
     print(f"error: {message}", file=sys.stderr, flush=True)
     return status
 

@@ -212,6 +212,13 @@ def test_an_error_of_the_user_is_a_line(error, status, text, started, capsys):
     assert printed.startswith(f"error: {text}") and printed.count("\n") == 1
 
 
+def test_an_error_does_not_control_the_terminal(started, capsys):
+    """Control characters in names from a file are printed as escapes."""
+    started(error=InputError("a\x1b[31m\0\x9b\r\tü\nb"))
+    printed = capsys.readouterr().err
+    assert printed == "error: a\\x1b[31m\\x00\\x9b\\r\tü\nb\n"
+
+
 WITHOUT_STREAMS = """
 import os, sys
 from albert_tf.base import program
