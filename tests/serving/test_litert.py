@@ -116,9 +116,18 @@ def test_scores_pairs_as_the_python_model(
 def test_precisions_of_a_classifier(
     classifier, tokenizer, tmp_path, precision, tolerance
 ):
-    """At every precision, labels and probabilities match the Python model."""
+    """At every precision, labels and probabilities match the Python model.
+
+    With float32 and float16, the file contains the weights in this type.
+    """
     folder, model = classifier
     out = exported(folder, tmp_path / "out", precision=precision)
+    content = files.read_bytes(f"{out}/{MODEL_FILE}")
+    weights = checkpoints.named_variables(model).items()
+    kernel = next(x for k, x in weights if "/ffn_" in k and "kernel" in k)
+    for name in ("float32", "float16"):
+        stored = kernel.numpy().T.astype(name).tobytes() in content
+        assert stored == (name == precision)
     inputs = packed(tokenizer, TEXTS, TEXTS[::-1], length=12)
     wanted = tf.nn.softmax(model(*map(tf.constant, inputs))).numpy()
     found = scores(Runner(out), TEXTS, TEXTS[::-1])["probabilities"]
