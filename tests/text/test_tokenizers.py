@@ -214,6 +214,8 @@ def test_word_starts():
     no = "s at the x [cls] Ed"
     assert [starts[p] for p in yes.split()] == [True] * len(yes.split())
     assert [starts[p] for p in no.split()] == [False] * len(no.split())
+    # The first byte of a character that is not ASCII begins a word.
+    assert [*map(t._starts_word, ("<0xC3>", "<0xA9>"))] == [True, False]
     t = chinese()
     wanted = [not p.startswith("##") for p in WORDPIECES]
     assert t.word_starts.tolist() == wanted
