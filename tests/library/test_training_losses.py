@@ -111,6 +111,21 @@ def test_an_evaluated_loss_does_not_depend_on_the_batches(shallow, weights):
     assert found == pytest.approx([found[-1]] * 3, rel=1e-5)
 
 
+def test_a_word_has_the_weight_of_its_example(shallow):
+    """The loss of tags is the weighted mean over words, not over examples."""
+    model = Tagger.load(shallow, ["a", "b"])
+    model.compile()
+    tags = np.array([[-1, 0, -1, -1], [1, 0, -1, 1]])
+    logits = np.random.default_rng(0).normal(size=[2, 4, 2]).astype("f4")
+    arguments = map(tf.constant, (tags, logits, np.array([5.0, 1.0], "f4")))
+    found = float(model.compute_loss({}, *arguments, training=False))
+    logs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    rows, places = np.nonzero(tags >= 0)
+    losses = -logs[rows, places, tags[rows, places]]
+    wanted = np.average(losses, weights=[5, 1, 1, 1])
+    assert found == pytest.approx(wanted, rel=1e-5)
+
+
 def test_the_reduction_of_a_loss_is_respected(shallow):
     """A sum over words is a sum, and weights of variables are added.
 
