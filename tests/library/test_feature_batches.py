@@ -125,6 +125,31 @@ def test_batches_of_a_data_set_are_as_long_as_their_texts(tokenizer, bucketed):
         assert [mask.shape[1] for mask in found] == widths
 
 
+@pytest.mark.parametrize("keep", [(), ("labels",)])
+def test_labels_may_be_inputs_too(keep):
+    """In memory and streamed, kept labels are inputs as well as labels.
+
+    Each row has its own label and weight.
+    """
+    rows = [(np.array([2, i, 3], np.int32), 3) for i in (7, 8, 9)]
+    labels = {"labels": np.array([4, 5, 6], np.int32)}
+    features = Features.from_rows(rows, labels, 0, 16)
+    weights = np.array([0.5, 2.0, 3.0], np.float32)
+    data = tf.data.Dataset.from_tensors("read once")
+    streamed = batches_of_text(data, lambda _: (features, weights), True, keep)
+    for batches in (
+        batches_in_memory(features, 2, True, weights, keep=keep),
+        streamed,
+    ):
+        found = list(batches)
+        for i, array in ((1, [4, 5, 6]), (2, weights)):
+            parts = np.concatenate([batch[i] for batch in found])
+            np.testing.assert_array_equal(parts, array)
+        for inputs, y, _ in found:
+            assert ("labels" in inputs) == bool(keep)
+            assert not keep or np.array_equal(inputs["labels"], y)
+
+
 def test_an_embedder_sees_no_partner_twice(shallow):
     """In training on pairs, no batch contains the same second text twice."""
     model = Embedder.load(shallow, max_length=8)
