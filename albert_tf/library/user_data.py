@@ -39,7 +39,7 @@ def listed(values: Any, name: str) -> list:
         f"`{name}` must be a list with a value for each example.",
         **{name: repr(values)[:60]},
     )
-    return [decoded(value) for value in values]
+    return [decoded(value) for value in map(plain, values)]
 
 
 def column_names(x: Any) -> list | None:

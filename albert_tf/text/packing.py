@@ -66,6 +66,8 @@ def checked_texts(values: Any, name: str) -> list[str]:
     values = plain(values)
     rule = f"`{name}` must be a list of strings."
     require(is_column(values), rule, **{name: repr(values)[:60]})
+    if not isinstance(values, list):  # a lazy column may yield tensors
+        values = map(plain, values)
     texts = []
     for x in values:
         text = x.decode("utf-8", "replace") if isinstance(x, bytes) else x

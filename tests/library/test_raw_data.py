@@ -193,6 +193,14 @@ def test_missing_cells_of_a_series_are_none(dtype):
         assert user_data.listed(column, "y") == [1, None, 2]
 
 
+def test_a_lazy_column_may_yield_tensors():
+    """A column of `datasets` in TensorFlow's format has values as in a list."""
+    for values in (["a", "b"], [1, 0]):
+        found = user_data.listed(map(tf.constant, values), "y")
+        assert found == values
+        assert [*map(type, found)] == [*map(type, values)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [None, 2])
 def test_a_generator_without_shapes_is_data(classifier, size):

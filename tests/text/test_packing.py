@@ -40,6 +40,12 @@ def test_texts_in_any_form(values):
     assert checked_texts(values, "x") == ["a", "\ufffd"]
 
 
+def test_texts_in_a_lazy_column():
+    """A column of `datasets` in TensorFlow's format yields one tensor a row."""
+    column = map(tf.constant, ["a", "b"])
+    assert checked_texts(column, "x") == ["a", "b"]
+
+
 def test_texts_in_chunks_of_arrow():
     """A column of a pyarrow table becomes a list of strings."""
     column = pytest.importorskip("pyarrow").chunked_array([["a"], ["b", "c"]])
