@@ -9,6 +9,7 @@ import os
 import re
 import secrets
 import tempfile
+import threading
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
@@ -182,6 +183,11 @@ def charsmap_of(table: dict[str, str]) -> bytes:
     return proto.normalizer_spec.precompiled_charsmap
 
 
+# Some versions of CPython raise a SystemError if two threads create syntax
+# trees at the same time.
+ONE_PARSER = threading.Lock()
+
+
 def _code(module: ModuleType) -> str:
     """Return a module's syntax tree as text, without docstrings.
 
@@ -189,9 +195,11 @@ def _code(module: ModuleType) -> str:
     rules then never match, so they are compiled again.
     """
     try:
-        tree = ast.parse(inspect.getsource(module))
+        source = inspect.getsource(module)
     except (OSError, TypeError):
         return secrets.token_hex()
+    with ONE_PARSER:
+        tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(body := getattr(node, "body", None), list):
             texts = [s for s in body if isinstance(s, ast.Expr)]

@@ -1,6 +1,9 @@
 """A tokenizer's files are complete; errors state what is wrong with them."""
 
+import ast
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
 import pytest
@@ -145,6 +148,26 @@ def test_only_code_makes_compiled_rules_outdated(code, same, monkeypatch):
     monkeypatch.setattr("inspect.getsource", lambda module: sources.pop(0))
     versions = [compiler_version([normalization]) for _ in range(2)]
     assert (versions[0] == versions[1]) == same
+
+
+def test_threads_parse_code_one_at_a_time(monkeypatch):
+    """Threads that load tokenizers do not create syntax trees concurrently.
+
+    CPython 3.11.7 sometimes raises a SystemError if they do.
+    """
+    parse, running, most = ast.parse, [], []
+
+    def slowly(source):
+        running.append(source)
+        time.sleep(0.01)  # lets the other thread run
+        most.append(len(running))
+        running.pop()
+        return parse(source)
+
+    with monkeypatch.context() as patch, ThreadPoolExecutor(2) as pool:
+        patch.setattr("ast.parse", slowly)
+        versions = [*pool.map(compiler_version, [[normalization]] * 4)]
+    assert len({*versions}) == 1 and most == [1] * 4
 
 
 @pytest.mark.parametrize(
