@@ -122,15 +122,17 @@ def json_cell(value: Any, *kinds: type) -> Any:
     return parsed if isinstance(parsed, kinds) else value
 
 
-def cell_items(text: str, where: str) -> list | str:
+def cell_items(text: str, where: str) -> list | str | dict:
     """Return the items of a cell; [] for an empty cell.
 
-    The texts "nan" and "NaN", which mean a missing label, are returned as is.
+    The texts "nan" and "NaN", which mean a missing label, are returned as is. A
+    JSON object, which is not a set of classes, is returned as a dict.
     """
     if text in MISSING:
         return text or []
     if not text.startswith("["):
-        return text.split(",")
+        value = json_cell(text, dict)
+        return text.split(",") if value is text else value
     try:
         return files.json_value(text)
     except ValueError:

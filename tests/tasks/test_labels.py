@@ -171,6 +171,7 @@ def test_json_values_are_the_texts_that_they_have_in_json(tmp_path):
         ("multilabel", "x,,y", "contain an empty class.*'x,,y'"),
         ("multilabel", "x,", "contain an empty class"),
         ("multilabel", "['x', 'y']", "JSON list.*'x', 'y'"),
+        ("multilabel", '{"choices": ["x", "y"]}', "a string.*label={.choices"),
         ("multilabel", None, "must have a label"),
         ("multilabel", "nan", "must have a label"),
     ],
