@@ -112,13 +112,21 @@ def test_an_evaluated_loss_does_not_depend_on_the_batches(shallow, weights):
 
 
 def test_a_word_has_the_weight_of_its_example(shallow):
-    """The loss of tags is the weighted mean over words, not over examples."""
+    """The loss of tags is the weighted mean over words, not over examples.
+
+    Labels may be among the inputs; without any labels, there is an error.
+    """
     model = Tagger.load(shallow, ["a", "b"])
     model.compile()
     tags = np.array([[-1, 0, -1, -1], [1, 0, -1, 1]])
     logits = np.random.default_rng(0).normal(size=[2, 4, 2]).astype("f4")
-    arguments = map(tf.constant, (tags, logits, np.array([5.0, 1.0], "f4")))
-    found = float(model.compute_loss({}, *arguments, training=False))
+    given, *others = map(tf.constant, (tags, logits, np.float32([5, 1])))
+    found = float(model.compute_loss({}, given, *others, training=False))
+    inputs = {"labels": given}, None
+    again = model.compute_loss(*inputs, *others, training=False)
+    assert float(again) == found
+    with pytest.raises(InputError, match="Ids need labels"):
+        model.compute_loss({}, None, *others)
     logs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
     rows, places = np.nonzero(tags >= 0)
     losses = -logs[rows, places, tags[rows, places]]
