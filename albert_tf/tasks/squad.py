@@ -16,6 +16,7 @@ from albert_tf.base.json_values import field, flag_in
 from albert_tf.base.settings import plain
 from albert_tf.data import file_kinds
 from albert_tf.data.file_kinds import CSV, JSONL, TSV
+from albert_tf.data.row_files import delimiter_hint
 from albert_tf.data.table_sources import is_table
 from albert_tf.tasks import metrics
 from albert_tf.tasks.numerics import NO_ANSWER, Spans, softmax
@@ -122,6 +123,11 @@ class Entry:
 def table_entries(source: Any) -> Iterator[Entry]:
     """Yield the questions of a table with one question per row."""
     for number, row in enumerate(read_rows(source, Columns())):
+        names = [*row.values]
+        rule = f"{row.where}: a table of questions must have the columns "
+        rule += f"`question` and `context`{delimiter_hint(names)}."
+        legal = {"question", "context"} <= {*names}
+        require(legal, rule, columns=", ".join(names))
         context = field(row.values, "context", str, row.where)
         qa = {"id": number} | row.values
         yield Entry(context, qa, row.where, row.label_where)

@@ -116,6 +116,15 @@ def test_questions_of_a_table(tmp_path):
     rows[1]["context"] = 3
     with pytest.raises(InputError, match="row 1: `context` must be a string"):
         examples("question_answering", rows)
+    del rows[1]["context"]
+    match = "row 1: .* `question` and `context`. .*columns=id, question, answ"
+    with pytest.raises(InputError, match=match):
+        examples("question_answering", rows)
+    path = tmp_path / "t.csv"
+    path.write_text("question;context;answers\nWho?;Ann saw.;Ann\n")
+    match = "t.csv:2: .*must be a comma in .csv .*=question;context;answers"
+    with pytest.raises(InputError, match=match):
+        examples("question_answering", str(path))
 
 
 CLASSES = ["pos", "neg", "odd", "neu"]
