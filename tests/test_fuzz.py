@@ -47,7 +47,7 @@ FAILED = {
         "main_metric": "pearson", "config": {}}"""
     },
     "table": {"saved/state.json": b"[]"},
-    "table of a task": {"regression.tsv": b"text\tlabel" + b"\t" * 10**5},
+    "table of a task": {"regression.tsv": b"text\tlabel" + b"\tx" * 10**5},
 }
 
 
