@@ -142,12 +142,12 @@ def test_damaged_character_maps_are_refused():
             read_model(proto.SerializeToString())
 
 
-@pytest.mark.parametrize("piece", ["", "a\0b"])
+@pytest.mark.parametrize("piece", ["", "a\0b", "a" * 2001])
 def test_pieces_that_end_the_process_are_refused(piece):
     """Pieces that would crash SentencePiece raise an error instead."""
     proto = ModelProto.FromString(vocabularies.sentencepiece_model())
     proto.pieces[-1].piece = piece
-    with pytest.raises(InputError, match="must not be empty"):
+    with pytest.raises(InputError, match="1 to 2,000 characters"):
         read_model(proto.SerializeToString())
 
 

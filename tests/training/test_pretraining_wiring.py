@@ -138,7 +138,7 @@ def test_a_model_begins_with_what_the_first_records_tell(
 
     for module, name in (
         (pretrain, "start_new"),
-        (pretrain, "read_transplant"),
+        (warm_start, "read_transplant"),
         (warm_start, "start_weights"),
     ):
         monkeypatch.setattr(module, name, called)
