@@ -38,6 +38,7 @@ from albert_tf.tasks.task import Task
 from albert_tf.training.health import NotFinite, require_finite
 
 BATCH_SIZE = 32
+SHUFFLED = dict | keras.utils.PyDataset  # ids that Keras can shuffle
 
 
 def checked_batch_size(batch_size: int | None) -> int:
@@ -341,8 +342,7 @@ class TaskModel(NetworkModel):
           epochs: number of passes over the data.
           validation_split: share of the data, from its end, to evaluate on.
           validation_data: data to evaluate on instead, in the form of `x`.
-          shuffle: whether to reshuffle data in memory, and the batches of a
-            `PyDataset`, for each epoch.
+          shuffle: whether to reshuffle data in memory or a `PyDataset`.
           class_weight: {class index or name: weight}. The default weight is 1.
           sample_weight: one weight per example.
           **kwargs: passed to `keras.Model.fit`.
@@ -360,8 +360,7 @@ class TaskModel(NetworkModel):
         )
         try:
             weights = user_data.class_numbers(plain(class_weight), self.task)
-            of_ids = isinstance(arguments["x"], dict | keras.utils.PyDataset)
-            shuffle = shuffle and of_ids
+            shuffle = shuffle and isinstance(arguments["x"], SHUFFLED)
             arguments |= {"epochs": epochs, "shuffle": shuffle}
             arguments["validation_batch_size"] = size  # Keras batches ids
             return super().fit(**arguments, class_weight=weights, **kwargs)
