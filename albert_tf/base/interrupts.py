@@ -9,12 +9,12 @@ import contextlib
 import os
 import signal
 import socket
+import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 STATUS = 130  # exit status of a program ended by Ctrl-C
-TERMINATED = 143  # exit status of a program ended by SIGTERM
 
 
 def end(*_: object) -> None:
@@ -32,7 +32,32 @@ def in_main_thread() -> bool:
 
 
 def _exit(number: int, frame: object) -> NoReturn:
-    raise SystemExit(TERMINATED)
+    raise SystemExit(128 + number)
+
+
+def _heeded(numbers: Iterable[int]) -> list[int]:
+    """Return the signals that this process does not ignore.
+
+    A script's background job ignores Ctrl-C, and `nohup` makes a program ignore
+    SIGHUP. SIGTERM is always included, because TensorFlow ignores it while it
+    connects workers, and does not restore the earlier handler.
+    """
+    return [
+        number
+        for number in numbers
+        if number == signal.SIGTERM
+        or signal.getsignal(number) != signal.SIG_IGN
+    ]
+
+
+def _leave_terminal() -> None:
+    """Discard further output to a terminal; writing to a closed one fails."""
+    for stream in (1, 2):
+        with contextlib.suppress(OSError):
+            if stat.S_ISCHR(os.fstat(stream).st_mode):
+                devnull = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(devnull, stream)
+                os.close(devnull)
 
 
 @contextlib.contextmanager
@@ -41,11 +66,18 @@ def handling(
 ) -> Iterator[None]:
     """Handle signals while the block runs, if it runs in the main thread.
 
-    Only the main thread can set handlers. Afterwards, the earlier handlers are
-    restored, except handlers set in C, which Python cannot restore.
+    Only the main thread can set handlers. Signals that the process ignores stay
+    ignored. Afterwards, the earlier handlers are restored, except handlers set
+    in C, which Python cannot restore.
     """
-    numbers = numbers if in_main_thread() else ()
-    earlier = {number: signal.signal(number, handler) for number in numbers}
+
+    def handle(number: int, frame: object) -> None:
+        if number == signal.SIGHUP:
+            _leave_terminal()
+        handler(number, frame)
+
+    numbers = _heeded(numbers) if in_main_thread() else ()
+    earlier = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield
     finally:
@@ -55,13 +87,14 @@ def handling(
 
 @contextlib.contextmanager
 def cleaning_up() -> Iterator[None]:
-    """Make SIGTERM raise `SystemExit` while the block runs.
+    """Make SIGTERM and SIGHUP raise `SystemExit` while the block runs.
 
-    By default, SIGTERM ends a process without running its `finally` blocks. If
-    the process has set a handler, that handler stays in place.
+    By default, they end a process without running its `finally` blocks. If the
+    process has set a handler, that handler stays in place.
     """
-    default = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    with handling(_exit, *[signal.SIGTERM] * default):
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    default = (n for n in numbers if signal.getsignal(n) == signal.SIG_DFL)
+    with handling(_exit, *default):
         yield
 
 
@@ -82,6 +115,8 @@ def seen_at_once(callback: Callable[[int], None]) -> Iterator[None]:
 
     def watch() -> None:
         while number := reader.recv(1):
+            if number[0] == signal.SIGHUP:
+                _leave_terminal()
             callback(number[0])
             if outer >= 0:
                 with contextlib.suppress(OSError):

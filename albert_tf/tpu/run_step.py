@@ -55,7 +55,7 @@ STEP, EVALUATION, INFO = "step.jax", "evaluation.jax", "step.json"
 FIRST = "ckpt-0"
 BEST, ITERATIONS = "best", "optimizer/iterations"
 READERS, BATCHES_AHEAD = 2, 4
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 Arrays = dict[str, np.ndarray]
 
@@ -471,7 +471,7 @@ def claim(config: RunStepConfig, info: dict, is_new: bool) -> None:
 
 @contextlib.contextmanager
 def signals() -> Iterator[list[int]]:
-    """Yield a list that collects SIGTERM and Ctrl-C while the block runs."""
+    """Yield a list that collects the `SIGNALS` while the block runs."""
     received: list[int] = []
     with interrupts.handling(lambda n, _: received.append(n), *SIGNALS):
         yield received

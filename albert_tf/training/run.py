@@ -27,7 +27,11 @@ from albert_tf.training.trainer import Trainer
 
 # The names of the signals that stop a run.
 SIGTERM, SIGINT = "SIGTERM", "SIGINT (Ctrl-C)"
-SIGNALS = {signal.SIGTERM: SIGTERM, signal.SIGINT: SIGINT}
+SIGNALS = {
+    signal.SIGTERM: SIGTERM,
+    signal.SIGINT: SIGINT,
+    signal.SIGHUP: "SIGHUP (closed terminal)",
+}
 
 
 @dataclasses.dataclass
@@ -361,12 +365,12 @@ class Hook:
 
 
 class StopOnSignal(Hook):
-    """A hook that stops a run on SIGTERM (sent before preemption) or Ctrl-C.
+    """A hook that stops a run on Ctrl-C, SIGTERM or SIGHUP.
 
-    A second Ctrl-C raises `KeyboardInterrupt` without a new checkpoint. Outside
-    the `with` block and in other threads, signals keep their usual effect. A
-    process that ignores Ctrl-C, such as a script's background job, still
-    ignores it.
+    Machines send SIGTERM before preemption, and terminals send SIGHUP when they
+    are closed. A second Ctrl-C raises `KeyboardInterrupt` without a new
+    checkpoint. Outside the `with` block and in other threads, signals keep
+    their usual effect. Signals that the process ignores are still ignored.
 
     Args:
       tell: a function that prints a message, called as soon as a signal
@@ -390,9 +394,7 @@ class StopOnSignal(Hook):
 
     def __enter__(self) -> "StopOnSignal":
         if in_main_thread():
-            ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
-            numbers = SIGNALS.keys() - [signal.SIGINT] * ignored
-            self._restore.enter_context(handling(self._handle, *numbers))
+            self._restore.enter_context(handling(self._handle, *SIGNALS))
             self._restore.enter_context(seen_at_once(self._see))
         return self
 

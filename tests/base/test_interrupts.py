@@ -1,11 +1,13 @@
 """Signals are noticed while C or C++ code runs; a second Ctrl-C exits."""
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import signal
 import subprocess
 import sys
+import termios
 import threading
 import time
 
@@ -67,6 +69,62 @@ def test_earlier_handlers_are_restored(handled):
                     raise error
         assert signal.getsignal(signal.SIGUSR1) is before
     assert (inner, handled) == ([signal.SIGUSR1] * 2, [])
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGHUP, signal.SIGUSR1]
+)
+def test_ignored_signals_stay_ignored(number):
+    """A job in the background, or under `nohup`, still ignores signals."""
+    numbers = []
+    earlier = signal.signal(number, signal.SIG_IGN)
+    try:
+        with handling(lambda n, _: numbers.append(n), number):
+            os.kill(os.getpid(), number)
+        assert signal.getsignal(number) == signal.SIG_IGN
+    finally:
+        signal.signal(number, earlier)
+    assert not numbers
+
+
+# A program that prints lines after its terminal was closed.
+HUNG_UP = """
+import signal, sys, time
+from albert_tf.base.interrupts import cleaning_up, handling
+numbers = []
+with {block}:
+    print("ready", flush=True)
+    while not numbers:
+        time.sleep(0.01)
+    print("saving", flush=True)
+    print("saving", file=sys.stderr, flush=True)
+sys.exit(numbers != [signal.SIGHUP])
+"""
+
+
+@pytest.mark.parametrize(
+    "block, status",
+    [
+        ("handling(lambda n, _: numbers.append(n), signal.SIGHUP)", 0),
+        ("cleaning_up()", 128 + signal.SIGHUP),
+    ],
+    ids=["handling", "cleaning_up"],
+)
+def test_a_program_continues_after_its_terminal_is_closed(block, status):
+    """Output after SIGHUP causes no error, and blocks end as usual."""
+    terminal, stream = os.openpty()
+    program = subprocess.Popen(
+        [sys.executable, "-c", HUNG_UP.format(block=block)],
+        stdin=stream,
+        stdout=stream,
+        stderr=stream,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(stream)
+    assert b"ready" in os.read(terminal, 100)
+    os.close(terminal)
+    assert program.wait(60) == status
 
 
 # A program that runs C code, which Python cannot interrupt.

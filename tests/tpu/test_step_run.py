@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 import vocabularies
 
+from albert_tf.base import interrupts
 from albert_tf.base.errors import InputError
 from albert_tf.data.records.metadata import read_metadata
 from albert_tf.text.tokenizers import tokenizer_in
@@ -137,9 +138,12 @@ def test_a_signal_in_the_last_step_stops_nothing(make, programs, capsys):
     assert "Stopped" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_saves_and_stops(make, programs, tmp_path, capsys, number):
+@pytest.mark.parametrize("number", run_step_module.SIGNALS)
+def test_a_signal_saves_and_stops(
+    monkeypatch, make, programs, tmp_path, capsys, number
+):
     """After a signal, a run saves and prints how to resume it."""
+    monkeypatch.setattr(interrupts, "_leave_terminal", lambda: None)
     before = [signal.getsignal(n) for n in run_step_module.SIGNALS]
 
     def stop(*made):

@@ -15,6 +15,7 @@ import tensorflow as tf
 import tiny
 from tiny_training import go, make_run
 
+from albert_tf.base import interrupts
 from albert_tf.base.errors import InputError
 from albert_tf.data.records.metadata import Metadata
 from albert_tf.training import checkpoint_files, checkpoints, distribution, run
@@ -22,7 +23,13 @@ from albert_tf.training.history import History, draw_curves
 from albert_tf.training.hooks import StopInTime
 from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.phases import Phase
-from albert_tf.training.run import Hook, Run, StopOnSignal, describe_run
+from albert_tf.training.run import (
+    SIGNALS,
+    Hook,
+    Run,
+    StopOnSignal,
+    describe_run,
+)
 
 
 def copied(folder, target, step):
@@ -117,7 +124,7 @@ def test_a_moved_folder_ends_a_run(tmp_path):
 
 
 def handlers():
-    return [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
+    return [signal.getsignal(n) for n in SIGNALS]
 
 
 def interrupted_run(folder, number, times=1, fails=False):
@@ -133,13 +140,15 @@ def interrupted_run(folder, number, times=1, fails=False):
     go(make_run(folder), evaluate=evaluate)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_saves_and_stops(unbroken, tmp_path, capfd, number):
-    """After SIGTERM, the run saves, prints a message and can be resumed.
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_saves_and_stops(
+    monkeypatch, unbroken, tmp_path, capfd, number
+):
+    """After a signal, the run saves, prints a message and can be resumed.
 
-    The first Ctrl-C has the same effect, and also raises `KeyboardInterrupt` at
-    the end.
+    The first Ctrl-C also raises `KeyboardInterrupt` at the end.
     """
+    monkeypatch.setattr(interrupts, "_leave_terminal", lambda: None)
     before, interrupt = handlers(), number == signal.SIGINT
     none = contextlib.nullcontext()
     with pytest.raises(KeyboardInterrupt) if interrupt else none:
@@ -148,7 +157,7 @@ def test_a_signal_saves_and_stops(unbroken, tmp_path, capfd, number):
     assert checkpoint_files.latest(str(tmp_path)).endswith("ckpt-10")
     evaluated = History.read(str(tmp_path)).column("eval", "mlm_accuracy")
     assert evaluated == ([10], [0.5])
-    name = "SIGINT (Ctrl-C)" if interrupt else "SIGTERM"
+    name = SIGNALS[number]
     printed = capfd.readouterr().err
     assert f"Received {name}: saving" in printed
     assert ("Press Ctrl-C again" in printed) == interrupt
