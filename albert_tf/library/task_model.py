@@ -24,7 +24,6 @@ from albert_tf.library.base_model import (
     restore,
 )
 from albert_tf.library.changed_layers import add_low_rank
-from albert_tf.library.checked_batches import CheckedBatches
 from albert_tf.library.network_model import NetworkModel
 from albert_tf.library.user_data import (
     is_encoded,
@@ -229,7 +228,7 @@ class TaskModel(NetworkModel):
             if isinstance(x, tf.data.Dataset):
                 x = user_data.with_label_numbers(x, *labels)
             if isinstance(x, keras.utils.PyDataset):
-                x = CheckedBatches(x, *labels)
+                x = user_data.CheckedBatches(x, *labels)
             return {"x": x} | arguments
         size = checked_batch_size(size)
         if isinstance(x, tf.data.Dataset):
