@@ -173,6 +173,8 @@ def _parse(argv: Sequence[str], page: str = "") -> list[str]:
         sys.exit(_fail(str(error)))
     try:
         return FLAGS(argv)
+    except ValueError as error:  # a value, as in `--notrain=true`
+        sys.exit(_fail(f"{error}. `--help` lists the flags."))
     except flags.UnrecognizedFlagError as error:
         ours = FLAGS.flags_by_module_dict().get(__name__, ())
         hint = near(error.flagname, [flag.name for flag in ours])
@@ -380,7 +382,7 @@ class Program:
         path = files.local_path("flagfile", str(path))
         arguments = [f"--flagfile={path}"]
         rule = "`flagfile` must contain flags of this program"
-        with input_errors((flags.Error, UnicodeError), rule, flagfile=path):
+        with input_errors((flags.Error, ValueError), rule, flagfile=path):
             rest = table(["", *_with_flagfiles(arguments, table)])
         unexpected = brief(" ".join(rest[1:]))
         require(not unexpected, f"{rule}.", flagfile=f"{path}: {unexpected}")

@@ -293,6 +293,20 @@ def test_a_flagfile_is_utf_8(tmp_path):
     assert ended.returncode == 1 and not ended.stdout
 
 
+def test_a_negated_flag_has_no_value(tmp_path):
+    """A flag such as `--notrain=true` causes an error of one line."""
+    flag = "--notrain=true"
+    wrong = f"{flag} does not take an argument"
+    ended = run_script("--model_dir=x", flag)
+    line = ended.stderr.splitlines()[-1]
+    assert line == f"error: {wrong}. `--help` lists the flags."
+    assert (ended.returncode, ended.stdout) == (1, "")
+    path = tmp_path / "run.flags"
+    path.write_text(f"--model_dir=x\n{flag}\n", "utf-8")
+    with pytest.raises(InputError, match=f"flags of this program.*{wrong}"):
+        program(flagfile=str(path))
+
+
 def test_a_reader_may_leave_early():
     """If a program's output pipe is closed early, the program prints no error.
 
