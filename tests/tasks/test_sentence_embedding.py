@@ -215,6 +215,15 @@ def test_files_of_vectors(tmp_path):
     assert TASK.write_predictions(path, single, vectors) == [f"{path}.npy"]
 
 
+def test_the_table_of_triplets_lists_the_cosines_of_matches(tmp_path):
+    """The cosine of a triplet compares the first two texts, not the third."""
+    vectors = np.array([[[1.0, 0.0], [3.0, 4.0], [0.0, 1.0]]])
+    triplets = [Texts("n", ("a", "b", "c"), None, True)]
+    TASK.write_predictions(str(tmp_path / "x"), triplets, vectors)
+    table = (tmp_path / "x.tsv").read_text()
+    assert table == "id\tprediction\nn\t0.6\n"
+
+
 @pytest.mark.parametrize("rate", [0.0, 0.4])
 def test_crops_are_spans_of_the_text(rate):
     """Each crop of a text is a span that omits the given share of the text.
