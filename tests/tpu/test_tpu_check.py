@@ -234,6 +234,20 @@ def test_a_step_file_has_the_flags_without_the_folders(
     assert len(written) == 1
 
 
+def test_the_program_writes_the_settings_of_the_run(config_file, monkeypatch):
+    """With `step_file`, the program writes a step with all of its settings."""
+    written = []
+    monkeypatch.setattr(tpu_check, "Step", FakeStep)
+    monkeypatch.setattr(tpu_check, "write_step", lambda *x: written.append(x))
+    values = {"num_warmup_steps": 3, "random_seed": 7, "num_cpu_replicas": 2}
+    names = {"albert_config_file": config_file, "step_file": "step.zip"}
+    tpu_check.tpu_check(topology="v3-8", **names, **values)
+    ((path, step, flags),) = written
+    assert path == "step.zip" and str(step.topology) == "v3:2x2"
+    given = {f"--{name}={value}" for name, value in values.items()}
+    assert given <= {*flags.splitlines()}
+
+
 @pytest.mark.parametrize(
     "values",
     [
