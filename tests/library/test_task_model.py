@@ -436,6 +436,20 @@ def test_a_fine_tuned_model_keeps_or_changes_its_head(finished):
     )
 
 
+def test_replicas_evaluate_a_single_batch(shallow):
+    """Under a strategy, `test_on_batch` returns the mean loss of the batch."""
+    with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+        model = Classifier.load(shallow, LABELS)
+        model.compile(run_eagerly=True)
+    weights = model.named_weights()
+    kernel = weights["classifier/kernel"]
+    kernel.assign(tf.zeros_like(kernel))
+    weights["classifier/bias"].assign([0.0, 2.0])
+    ids, labels = model.tokenizer(["good", "a bad film"]), np.array([0, 1])
+    wanted = np.log((1 + np.exp(2)) * (1 + np.exp(-2))) / 2
+    assert model.test_on_batch(ids, labels) == pytest.approx(wanted, rel=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("batch_size, largest_weight", [(16, 1), (15, 3)])
 def test_two_replicas_learn(tmp_path, batch_size, largest_weight):
