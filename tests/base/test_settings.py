@@ -206,7 +206,7 @@ def test_a_word_or_a_number_in_a_range():
     for value in ("auto", "off", 0, 0.5):
         assert Rates(rate=value).rate == value
     for value, rule in (
-        ("on", "must be a number or one of auto, off. Received: rate=on"),
+        ("on", "must be a number or one of auto, off. Received: rate='on'"),
         (-0.1, "must be at least 0.0"),
         (0.6, "must be at most 0.5"),
     ):
